@@ -1,0 +1,102 @@
+package stream
+
+import "time"
+
+// Toggle switches something on or off. The zero value says nothing: in a
+// policy the setting is inherited, on its own it is off.
+type Toggle int8
+
+// The two settings of a [Toggle].
+const (
+	Off Toggle = -1
+	On  Toggle = 1
+)
+
+// Limits says how a guarded body is told apart from a dead one.
+//
+// Durations are in the usual units of [time.Duration]. On its own a zero limit
+// is off; in a policy a zero limit inherits and a negative one is off. Limits
+// merge field by field.
+type Limits struct {
+	// Enabled turns the guard on. It is the section's main setting: no other
+	// field enables it.
+	Enabled Toggle
+
+	// FirstContent bounds the time from the sending of the request to the
+	// first event with content, the wait for headers included.
+	FirstContent time.Duration
+	// Gap bounds the time between two events with content or progress.
+	Gap time.Duration
+	// PingedGap takes the place of Gap when keepalives arrived since the last
+	// content. At least Gap.
+	PingedGap time.Duration
+	// ThinkingGap takes the place of Gap while the last content or opened
+	// block is thinking. At least Gap.
+	ThinkingGap time.Duration
+	// ToolGap takes the place of Gap while the last content or opened block is
+	// the input of a tool. At least Gap.
+	ToolGap time.Duration
+	// Linger bounds how long a body may stay open after its terminal event.
+	Linger time.Duration
+
+	// MinRate is the least number of bytes a second, measured over
+	// MinRateWindow of waiting. Zero: none.
+	MinRate int64
+	// MinRateWindow is the window of MinRate.
+	MinRateWindow time.Duration
+
+	// Hold keeps the response back until its first content, so that an attempt
+	// that dies before it can be retried.
+	Hold Toggle
+	// HoldLimit is the most bytes that are held back.
+	HoldLimit int64
+
+	// Dialect names the classifier; "" detects it.
+	Dialect string
+	// Classify decides first; Unknown asks the dialect. It cannot be written
+	// in JSON.
+	Classify func(Event) Class
+
+	// DropKeepalives removes keepalives from the bytes that the caller reads,
+	// for clients that fail on comments and blank lines.
+	DropKeepalives Toggle
+	// AllowTruncated accepts an end without a finish or terminal event.
+	AllowTruncated Toggle
+}
+
+// Event is one event of a stream, as a classifier sees it.
+type Event struct {
+	// Name is the event's type: the SSE event field, or the :event-type header
+	// of an AWS event stream message. Empty where the framing has none.
+	Name string
+	// Data is the payload, cut to a bounded prefix. It is valid only during
+	// the call that receives it.
+	Data []byte
+	// Truncated reports that Data is only a prefix of the payload.
+	Truncated bool
+	// Offset is the number of bytes of the stream up to the event's end.
+	Offset int64
+}
+
+// Class is what an event means to the guard.
+type Class uint8
+
+// The classes of an event.
+const (
+	// Unknown leaves the decision to the dialect.
+	Unknown Class = iota
+	// Content ends the wait for first content and resets the gap.
+	Content
+	// Progress resets the gap but does not end the wait for first content.
+	Progress
+	// Lifecycle resets nothing.
+	Lifecycle
+	// Keepalive resets nothing, but selects PingedGap.
+	Keepalive
+	// Finish makes the end of the body clean.
+	Finish
+	// Terminal disarms the guard; Linger bounds what follows.
+	Terminal
+	// Failure is an error that the stream itself reports.
+	Failure
+)
