@@ -1,9 +1,34 @@
 package policy
 
-import "net/http"
+import (
+	"net/http"
+	"reflect"
+	"strings"
+)
 
-// ByOrigin shares state among the requests to one scheme, host and port.
-func ByOrigin(r *http.Request) string { return r.URL.Scheme + "://" + r.URL.Host }
+// ByOrigin shares state among the requests to one scheme, host and port. Case
+// does not matter, and a default port equals none.
+func ByOrigin(r *http.Request) string {
+	scheme, host := strings.ToLower(r.URL.Scheme), strings.ToLower(r.URL.Host)
+	switch scheme {
+	case "http":
+		host = strings.TrimSuffix(host, ":80")
+	case "https":
+		host = strings.TrimSuffix(host, ":443")
+	}
+	return scheme + "://" + host
+}
 
-// ByRoute shares state among all requests of a route.
+// ByRoute shares state among the requests of one route, and gives each route
+// state of its own: that of the most specific pattern that a request matches.
+//
+// A key function sees only the request, and routes are a matter of the table
+// that it is looked up in, so ByRoute is a mark: [Line.Resolve] puts a function
+// in its place that returns the pattern. Called itself, it knows no route and
+// returns "".
 func ByRoute(*http.Request) string { return "" }
+
+// same reports whether two key functions are the same declared function.
+func (k KeyFunc) same(o KeyFunc) bool {
+	return reflect.ValueOf(k).Pointer() == reflect.ValueOf(o).Pointer()
+}

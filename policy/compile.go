@@ -1,0 +1,247 @@
+package policy
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weir-go/weir/route"
+)
+
+// A Table is a policy that has been found sound, ready for requests to be
+// looked up in. It is safe for concurrent use.
+type Table struct {
+	base   *merged  // the defaults and the policy's own settings
+	routes []*level // in the order of their precedence
+	tree   *route.Table[int]
+	lines  atomic.Pointer[map[string]*Line]
+	adding sync.Mutex
+
+	// What Compile checked: the combinations of routes that a request can
+	// match, and the numbers of the state that calls share.
+	checked [][]int
+	states  map[stateNumber]any
+}
+
+// Compile checks a policy as a whole. Its error joins a [*ConfigError] for
+// every fault.
+func Compile(p Policy) (*Table, error) {
+	var found faults
+	own := newLevel("policy", p.Settings)
+	own.vet(&found)
+	t := &Table{
+		base:   new(merged).over(newLevel("default", Defaults()), own),
+		routes: compileRoutes(p.Routes, &found),
+		states: map[stateNumber]any{},
+	}
+	t.lines.Store(&map[string]*Line{})
+	t.relate(&found)
+	t.checkLines(&found)
+	if found != nil {
+		return nil, found.join()
+	}
+	entries := make([]route.Entry[int], len(t.routes))
+	for i, r := range t.routes {
+		entries[i] = route.Entry[int]{Pattern: r.pattern, Value: i}
+	}
+	var err error
+	t.tree, err = route.NewTable(entries...)
+	return t, err
+}
+
+// compileRoutes parses the patterns and drops those that are malformed.
+func compileRoutes(routes []Route, found *faults) (levels []*level) {
+	for _, r := range routes {
+		l := newLevel("route", r.Settings)
+		l.name = r.Name
+		if l.name == "" {
+			l.name = r.Pattern
+		}
+		l.vet(found)
+		var err error
+		if l.pattern, err = route.Parse(r.Pattern); err != nil {
+			found.add(&ConfigError{Route: l.name, Field: "Pattern", Value: fmt.Sprintf("%q", r.Pattern), Reason: err.Error()})
+			continue
+		}
+		levels = append(levels, l)
+	}
+	slices.SortStableFunc(levels, func(a, b *level) int { return a.pattern.Compare(b.pattern) })
+	taken := map[string]bool{}
+	for _, name := range reserved {
+		taken[name] = true
+	}
+	for _, l := range levels {
+		if taken[l.name] {
+			found.add(&ConfigError{
+				Route: l.name, Field: "Name", Value: fmt.Sprintf("%q", l.name),
+				Reason: "the name is taken; give each route one of its own, and none that is policy, view, call or default",
+			})
+		}
+		taken[l.name] = true
+	}
+	return levels
+}
+
+// relate refuses routes that contradict each other by their patterns, and lists
+// the combinations of routes that a request can match: each route with all that
+// match whenever it does, and each two that overlap with all of theirs. Those
+// of three and more are left for when they first occur.
+func (t *Table) relate(found *faults) {
+	above := make([][]int, len(t.routes)) // and the route itself
+	var overlaps [][2]int
+	for i, r := range t.routes {
+		for j, q := range t.routes[:i] {
+			switch r.pattern.Relation(q.pattern) {
+			case route.Equivalent:
+				found.add(&ConfigError{
+					Route: r.name, Field: "Pattern", Value: r.pattern.String(), Limit: q.pattern.String(),
+					Reason: "both match the same requests; merge the two routes",
+				})
+			case route.MoreSpecific:
+				above[i] = append(above[i], j)
+			case route.MoreGeneral:
+				above[j] = append(above[j], i)
+			case route.Overlaps:
+				if t.crossing(q, r, found) {
+					continue
+				}
+				overlaps = append(overlaps, [2]int{j, i})
+			}
+		}
+		above[i] = append(above[i], i)
+	}
+	for i := range above {
+		slices.Sort(above[i])
+	}
+	t.checked = append([][]int{nil}, above...)
+	for _, o := range overlaps {
+		line := slices.Concat(above[o[0]], above[o[1]])
+		slices.Sort(line)
+		t.checked = append(t.checked, slices.Compact(line))
+	}
+	slices.SortFunc(t.checked, func(a, b []int) int {
+		if len(a) != len(b) {
+			return len(a) - len(b)
+		}
+		return slices.Compare(a, b)
+	})
+	t.checked = slices.CompactFunc(t.checked, slices.Equal)
+}
+
+// crossing refuses two routes of a host whose paths cross, so that neither goes
+// first, if they say different things about the same setting.
+func (t *Table) crossing(a, b *level, found *faults) bool {
+	if a.pattern.Host() != b.pattern.Host() {
+		return false
+	}
+	var common []string
+	for _, s := range a.set {
+		if slices.ContainsFunc(b.set, func(o setting) bool { return o.ref == s.ref }) {
+			common = append(common, s.String())
+		}
+	}
+	if common == nil {
+		return false
+	}
+	found.add(&ConfigError{
+		Route: b.name, Field: "Pattern", Value: b.pattern.String(), Limit: a.pattern.String(),
+		Reason: fmt.Sprintf("a request can match both, neither is more specific, and both set %s; change a pattern, or set it on one of them",
+			strings.Join(common, ", ")),
+	})
+	return true
+}
+
+func (t *Table) levels(ids []int) []*level {
+	levels := make([]*level, len(ids))
+	for i, id := range ids {
+		levels[i] = t.routes[id]
+	}
+	return levels
+}
+
+// checkLines goes from short to long, so that a state's numbers are first met
+// on the route that owns it, and first where it is in use.
+func (t *Table) checkLines(found *faults) {
+	lines := make([]*merged, len(t.checked))
+	for i, ids := range t.checked {
+		lines[i] = t.base.over(t.levels(ids)...)
+		lines[i].check(found)
+		t.record(lines[i], true)
+		t.agree(lines[i], found)
+	}
+	// What is off may be turned on by a view.
+	for _, m := range lines {
+		t.record(m, false)
+	}
+}
+
+// Check refuses a view that would be refused for every request.
+func (t *Table) Check(view Settings) error {
+	var found faults
+	for _, ids := range t.checked {
+		_, f := t.resolve(t.levels(ids), view, nil)
+		if f == nil {
+			return nil
+		}
+		for _, e := range f {
+			found.add(e)
+		}
+	}
+	return found.join()
+}
+
+// maxLines bounds what a table and a transport keep for the combinations of
+// routes that occur: patterns that cross have exponentially many.
+const maxLines = 4096
+
+// A Line is the routes that a request matches. Requests with one Line have the
+// same settings.
+type Line struct {
+	// Kept reports that the table returns this very Line for every request that
+	// matches its routes. It is false once the table has seen 4,096: what is
+	// made for such a Line serves one request.
+	Kept bool
+
+	table  *Table
+	routes []*level // from general to specific
+}
+
+// Line returns the line of a request. It allocates only for a line that the
+// table has not kept.
+func (t *Table) Line(method, host, escapedPath string) *Line {
+	var (
+		ids [16]int
+		key [64]byte
+	)
+	line := t.tree.Line(ids[:0], method, host, escapedPath)
+	k := key[:0]
+	for _, id := range line {
+		k = binary.AppendUvarint(k, uint64(id))
+	}
+	if l := (*t.lines.Load())[string(k)]; l != nil {
+		return l
+	}
+	return t.add(string(k), t.levels(line))
+}
+
+func (t *Table) add(key string, routes []*level) *Line {
+	t.adding.Lock()
+	defer t.adding.Unlock()
+	old := *t.lines.Load()
+	if l := old[key]; l != nil {
+		return l
+	}
+	l := &Line{Kept: len(old) < maxLines, table: t, routes: routes}
+	if l.Kept {
+		lines := make(map[string]*Line, len(old)+1)
+		for k, v := range old {
+			lines[k] = v
+		}
+		lines[key] = l
+		t.lines.Store(&lines)
+	}
+	return l
+}

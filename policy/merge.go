@@ -1,0 +1,146 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/route"
+)
+
+// With returns the settings with those of over laid on top: field by field, a
+// field that is zero in over keeps the receiver's value. It makes a preset plus
+// a change:
+//
+//	policy.Interactive().With(policy.Settings{Deadline: 5 * time.Second})
+//
+// The outcome has its switches written out, and shares no memory with either.
+func (s Settings) With(over Settings) Settings {
+	var m merged
+	m.lay(&level{set: flatten(s)})
+	m.lay(&level{set: flatten(over)})
+	return m.Settings
+}
+
+// A level is one place that settings are written in.
+type level struct {
+	kind    string // one of reserved, or "route"
+	name    string // in errors and explanations
+	pattern route.Pattern
+	set     []setting
+}
+
+// The kinds of levels beside routes, which serve as their names.
+var reserved = []string{"default", "policy", "view", "call"}
+
+func newLevel(kind string, s Settings) *level {
+	return &level{kind: kind, name: kind, set: flatten(s)}
+}
+
+// overlay reports whether the level may not touch the numbers of shared state.
+func (l *level) overlay() bool { return l.kind == "view" || l.kind == "call" }
+
+// String says where a value comes from.
+func (l *level) String() string {
+	if l.kind == "route" {
+		return fmt.Sprintf("route %q", l.name)
+	}
+	return l.kind
+}
+
+// A setting is a value as written.
+type setting struct {
+	ref
+	value reflect.Value
+}
+
+// flatten lists what s sets, with its switches written out.
+func flatten(s Settings) (set []setting) {
+	s = s.switched()
+	for r, v := range s.all() {
+		if v.IsZero() {
+			continue
+		}
+		if v.Kind() == reflect.Slice {
+			v = reflect.ValueOf(slices.Clone(v.Interface().([]int)))
+		}
+		set = append(set, setting{r, v})
+	}
+	return set
+}
+
+// switched turns main numbers into the switches that they imply.
+func (s Settings) switched() Settings {
+	imply(&s.Retry.Enabled, &s.Retry.MaxAttempts)
+	imply(&s.Hedge.Enabled, &s.Hedge.Delay)
+	imply(&s.Breaker.Enabled, &s.Breaker.Ratio)
+	imply(&s.Breaker.Enabled, &s.Breaker.Failures)
+	imply(&s.Rate.Enabled, &s.Rate.PerSecond)
+	imply(&s.InFlight.Enabled, &s.InFlight.Max)
+	s.Budgets = maps.Clone(s.Budgets)
+	for name, rate := range s.Budgets {
+		imply(&rate.Enabled, &rate.PerSecond)
+		s.Budgets[name] = rate
+	}
+	return s
+}
+
+// imply sets a section's switch from its main number, unless it is set. A main
+// number that is Off is spent on that, so that the section keeps its number for
+// when it is turned on again.
+func imply[N int | float64 | time.Duration](enabled *Toggle, main *N) {
+	if *main == 0 || *enabled == On && *main == Off {
+		return
+	}
+	if *enabled == 0 {
+		*enabled = On
+		if *main == Off {
+			*enabled = Off
+		}
+	}
+	if *main == Off {
+		*main = 0
+	}
+}
+
+// merged is the settings of levels laid over one another.
+type merged struct {
+	Settings
+	levels []*level
+	from   map[ref]int // the level that each setting has its value from
+}
+
+// lay puts a level on top.
+func (m *merged) lay(l *level) {
+	if m.from == nil {
+		m.from = map[ref]int{}
+	}
+	// Of the breaker's two main numbers a level that sets one means only that.
+	if slices.ContainsFunc(l.set, func(s setting) bool { return s.ref == failures || s.ref == ratio }) {
+		m.Breaker.Failures, m.Breaker.Ratio = 0, 0
+		delete(m.from, failures)
+		delete(m.from, ratio)
+	}
+	for _, s := range l.set {
+		s.put(&m.Settings, s.value)
+		m.from[s.ref] = len(m.levels)
+	}
+	m.levels = append(m.levels, l)
+}
+
+// over returns m with further levels on top, and leaves m as it is.
+func (m *merged) over(levels ...*level) *merged {
+	n := *m
+	n.Budgets = maps.Clone(m.Budgets)
+	n.levels = slices.Clip(m.levels)
+	n.from = maps.Clone(m.from)
+	for _, l := range levels {
+		n.lay(l)
+	}
+	for name, rate := range n.Budgets {
+		n.Budgets[name] = Settings{Rate: defaultRate}.With(Settings{Rate: rate}).Rate
+	}
+	return &n
+}
