@@ -1,0 +1,81 @@
+package clocktest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+var errBodyClosed = errors.New("clocktest: read on closed response body")
+
+// A body is the body of an answer.
+type body struct {
+	x      *exchange
+	resp   *http.Response
+	at     time.Time // when the last chunk of those taken arrived
+	chunks []Chunk   // those to come
+	data   string    // arrived and not yet read
+	err    error     // what comes after data
+	closed atomic.Bool
+}
+
+func newBody(x *exchange, resp *http.Response, at time.Time) *body {
+	b := &body{x: x, resp: resp, at: at, chunks: x.step.chunks}
+	x.u.mu.Lock()
+	defer x.u.mu.Unlock()
+	x.u.open[b] = fmt.Sprintf("%s %s", x.seen.Method, x.seen.URL.Redacted())
+	return b
+}
+
+// Read returns data of one chunk at a time.
+func (b *body) Read(p []byte) (int, error) {
+	for b.data == "" && b.err == nil && len(p) > 0 {
+		b.data, b.err = b.next()
+	}
+	if b.closed.Load() {
+		return 0, errBodyClosed
+	}
+	if b.data == "" && len(p) > 0 {
+		return 0, b.err
+	}
+	n := copy(p, b.data)
+	b.data = b.data[n:]
+	return n, nil
+}
+
+// next waits for what arrives next.
+func (b *body) next() (string, error) {
+	if len(b.chunks) > 0 {
+		c := b.chunks[0]
+		b.chunks, b.at = b.chunks[1:], b.at.Add(c.After)
+		if err := b.x.until(b.at); err != nil {
+			return "", err
+		}
+		return c.Data, nil
+	}
+	if b.x.step.silent {
+		return "", b.x.hang()
+	}
+	if err := b.x.until(b.at); err != nil {
+		return "", err
+	}
+	for key, values := range b.x.step.trailer {
+		b.resp.Trailer[key] = values
+	}
+	b.x.end()
+	return "", cmp.Or(b.x.step.err, io.EOF)
+}
+
+// Close ends the exchange. A Read that waits returns.
+func (b *body) Close() error {
+	b.closed.Store(true)
+	b.x.end()
+	b.x.u.mu.Lock()
+	defer b.x.u.mu.Unlock()
+	delete(b.x.u.open, b)
+	return nil
+}

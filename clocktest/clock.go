@@ -1,0 +1,132 @@
+package clocktest
+
+import (
+	"fmt"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/benbjohnson/clock"
+)
+
+// Clock is the clock of a bubble: a [clock.Clock] for the code under test that
+// can also be moved by hand. Only [Run] makes one, and only goroutines of its
+// bubble may use it; any number of them may do so at once.
+//
+// It reads the time that package time reads in the bubble, and its timers are
+// timers of the bubble. A context.WithTimeout of the standard library, a timer
+// of net/http and a timer made here thus share one time line, exact to the
+// nanosecond, and Stop, Reset, and delays of zero or less do what they do in
+// production. That is why it is not a [clock.Mock], although it has the Add and
+// Set of one: a Mock has a time of its own beside the bubble's, drifts from it
+// by a millisecond with each timer that fires, and misses a Reset.
+//
+// What falls due at one instant happens one after the other. First come the
+// timers of package time, and those made by Timer, Ticker, Tick, WithTimeout and
+// WithDeadline, in no particular order; then After, AfterFunc and Sleep, in the
+// order in which they were called, each once everything that the one before set
+// off has come to rest. A Stop that comes too late to keep a function from its
+// turn reports false, as ever.
+//
+// Goroutines that are started together call these methods in any order. Start
+// them with AfterFunc(0, f) instead: each then starts when the one before waits.
+type Clock struct {
+	clock.Clock
+	start time.Time
+
+	mu    sync.Mutex
+	calls uint64 // of AfterFunc, so far
+	due   []turn // what waits for its turn at this instant
+}
+
+// A turn is one of several things that fall due at the same instant.
+type turn struct {
+	order uint64
+	begin chan struct{}
+}
+
+func newClock() *Clock {
+	return &Clock{Clock: clock.New(), start: time.Now()}
+}
+
+// Elapsed returns how far the clock has moved since [Run] began.
+func (c *Clock) Elapsed() time.Duration { return c.Since(c.start) }
+
+// AfterFunc calls f in its own goroutine once d has passed.
+func (c *Clock) AfterFunc(d time.Duration, f func()) *clock.Timer {
+	c.mu.Lock()
+	c.calls++
+	order := c.calls
+	c.mu.Unlock()
+	return c.Clock.AfterFunc(d, func() {
+		c.await(order)
+		f()
+		// What f did happens before what is due next, for the race detector too.
+		c.mu.Lock()
+		defer c.mu.Unlock()
+	})
+}
+
+// After returns a channel that carries the time once d has passed.
+func (c *Clock) After(d time.Duration) <-chan time.Time {
+	ch := make(chan time.Time, 1)
+	c.AfterFunc(d, func() { ch <- c.Now() })
+	return ch
+}
+
+// Sleep returns once d has passed. Even a d of zero or less lets everything else
+// come to rest first.
+func (c *Clock) Sleep(d time.Duration) { <-c.After(d) }
+
+// Add moves the clock forward by d, stopping at every timer on the way, and
+// returns when everything that is due by then has happened and come to rest.
+// Add(0) just waits for that. Like synctest.Wait, which it ends with, it is for
+// one goroutine at a time. It panics if d is negative: time never goes back.
+func (c *Clock) Add(d time.Duration) {
+	if d < 0 {
+		panic(fmt.Sprintf("clocktest: the clock cannot go back by %v", -d))
+	}
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// Set is [Clock.Add] up to the instant t.
+func (c *Clock) Set(t time.Time) { c.Add(c.Until(t)) }
+
+// await returns when it is the turn of what has the given order.
+func (c *Clock) await(order uint64) {
+	begin := make(chan struct{})
+	c.mu.Lock()
+	c.due = append(c.due, turn{order, begin})
+	if len(c.due) == 1 {
+		whenIdle(c.next)
+	}
+	c.mu.Unlock()
+	<-begin
+}
+
+// next begins the first of the turns, and sees to the one after it.
+func (c *Clock) next() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := 0
+	for i, t := range c.due {
+		if t.order < c.due[first].order {
+			first = i
+		}
+	}
+	close(c.due[first].begin)
+	c.due = append(c.due[:first], c.due[first+1:]...)
+	if len(c.due) > 0 {
+		whenIdle(c.next)
+	}
+}
+
+// whenIdle calls f as soon as every goroutine of the bubble waits, at the same
+// instant and before any synctest.Wait returns. (Wait itself would not do, for
+// only one goroutine at a time may be in it, and that is the test's to use.)
+//
+// It rests on how a bubble treats a timer that is pending when it is reset to
+// now: it fires when the bubble looks for the next timer, which is when nothing
+// else can run; only a timer that is new fires at once.
+func whenIdle(f func()) { time.AfterFunc(time.Hour, f).Reset(0) }

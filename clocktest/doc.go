@@ -1,0 +1,2 @@
+// Package clocktest tests code that waits, without waiting.
+package clocktest
