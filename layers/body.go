@@ -1,0 +1,199 @@
+package layers
+
+import (
+	"io"
+	"net/http"
+	"sync/atomic"
+)
+
+// body is the one wrapper around a response body: it times each Read, and
+// tells the attempt how the body ended. The innermost of our layers puts it
+// on. A gate above a layer of the user's that replaced the body puts on a
+// further one.
+type body struct {
+	io.ReadCloser
+	a     *attempt
+	outer bool // around a body of the user's, whose Reads are timed further in
+	err   error
+	shut  atomic.Bool
+}
+
+// wrapBody puts the attempt's wrapper around the body of resp.
+func (a *attempt) wrapBody(innermost bool, req *http.Request, resp *http.Response) {
+	if b, ok := resp.Body.(interface{ of() *attempt }); ok && b.of() == a {
+		return
+	}
+	if resp.Body == nil {
+		resp.Body = http.NoBody
+	}
+	switch {
+	case resp.StatusCode == http.StatusSwitchingProtocols:
+		a.detach(resp)
+	case resp.Body == http.NoBody, req.Method == http.MethodHead,
+		resp.StatusCode == http.StatusNoContent, resp.StatusCode == http.StatusNotModified:
+		a.bodyEnded(outcome{status: resp.StatusCode})
+	default:
+		b := &a.response
+		if b.a != nil || !innermost {
+			b = &body{outer: !innermost}
+		}
+		b.ReadCloser, b.a = resp.Body, a
+		resp.Body = b
+	}
+}
+
+func (b *body) of() *attempt { return b.a }
+
+// Read implements io.Reader. Bytes that arrived are delivered before any
+// error, and an error stays.
+func (b *body) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	a := b.a
+	if expired := a.beginRead(b.outer); expired != nil {
+		b.end(expired)
+		return 0, expired
+	}
+	n, err := b.ReadCloser.Read(p)
+	expired := a.endRead(b.outer)
+	switch {
+	case err == io.EOF: //nolint:errorlint // io.Reader returns it bare.
+		b.end(nil)
+		b.err = err
+	case err == nil && expired == nil:
+	default:
+		if err == nil {
+			err = expired
+		}
+		err = a.bodyError(err)
+		b.end(err)
+	}
+	if b.err != nil {
+		err = b.err
+	}
+	return n, err
+}
+
+// end settles the attempt with how the body ended; nil is its end.
+func (b *body) end(err error) {
+	b.err = err
+	own := b.a.call.callerEnded()
+	b.a.bodyEnded(outcome{status: b.a.status, err: err, abandoned: err != nil && own != nil})
+}
+
+// Close implements io.Closer. It is safe during a Read, and to repeat.
+func (b *body) Close() error {
+	if b.shut.Swap(true) {
+		return nil
+	}
+	// The body first: a pooled connection outlives a closed body, but not a
+	// cancelled request. HTTP/2 waits for the stream's end meanwhile.
+	b.a.beginRead(b.outer)
+	err := b.ReadCloser.Close()
+	b.a.endRead(b.outer)
+	b.a.bodyEnded(outcome{status: b.a.status, abandoned: true})
+	return err
+}
+
+// beginRead starts the clock of one Read, unless the attempt has expired.
+func (a *attempt) beginRead(outer bool) error {
+	c := a.call
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a.expired != nil {
+		return c.told(a.expired)
+	}
+	if !outer && !a.settled {
+		a.reading = true
+		if a.limits != nil && a.limits.Read > 0 {
+			a.enterPhase(phaseBody, c.env.now())
+		}
+	}
+	return nil
+}
+
+// endRead stops it, and returns what expired meanwhile.
+func (a *attempt) endRead(outer bool) error {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	if !outer {
+		a.reading = false
+		a.leavePhase()
+	}
+	if a.expired != nil {
+		return a.call.told(a.expired)
+	}
+	return nil
+}
+
+// bodyError returns what a failed Read means.
+func (a *attempt) bodyError(err error) error {
+	if own := a.call.callerEnded(); own != nil {
+		return own
+	}
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	if a.expired != nil {
+		return a.call.told(a.expired)
+	}
+	return err
+}
+
+// bodyEnded settles the attempt, once its response has passed every layer of
+// the user's.
+func (a *attempt) bodyEnded(o outcome) {
+	a.call.mu.Lock()
+	inside := a.depth > 0
+	if inside && a.result == nil {
+		a.result = &o
+	}
+	a.call.mu.Unlock()
+	if !inside {
+		a.settle(o)
+	}
+}
+
+// upgraded is the body of a 101 response: a connection that belongs to the
+// caller, with no clock on it. Its attempt ends when it is closed.
+type upgraded struct {
+	io.ReadWriteCloser
+	a *attempt
+}
+
+func (u *upgraded) of() *attempt { return u.a }
+
+func (u *upgraded) Close() error {
+	err := u.ReadWriteCloser.Close()
+	u.a.settle(outcome{status: http.StatusSwitchingProtocols})
+	return err
+}
+
+// upgradedHalf can also close its writing side, as those of net/http can.
+type upgradedHalf struct{ *upgraded }
+
+func (u upgradedHalf) CloseWrite() error {
+	return u.ReadWriteCloser.(closeWriter).CloseWrite()
+}
+
+type closeWriter interface{ CloseWrite() error }
+
+// detach takes every clock off an upgraded connection.
+func (a *attempt) detach(resp *http.Response) {
+	rwc, ok := resp.Body.(io.ReadWriteCloser)
+	if !ok {
+		a.bodyEnded(outcome{status: resp.StatusCode})
+		return
+	}
+	c := a.call
+	c.mu.Lock()
+	c.end, a.endDue = never, never
+	a.leavePhase()
+	c.mu.Unlock()
+	u := &upgraded{ReadWriteCloser: rwc, a: a}
+	if _, ok := rwc.(closeWriter); ok {
+		resp.Body = upgradedHalf{u}
+	} else {
+		resp.Body = u
+	}
+}

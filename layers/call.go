@@ -1,0 +1,364 @@
+package layers
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Call is one call through a stack: its deadline, its attempts, and why there
+// was no further one. It is also the context of the call. A Call is safe for
+// concurrent use, and can still be asked after the call ended.
+//
+// A redirect hop is a Call of its own that goes on with the start, the
+// deadline and the count of the one before.
+type Call struct {
+	// The context that the caller's cancellation, the deadline and the end of
+	// the call cancel. It is one of the standard library's, so that contexts
+	// derived from it cost no goroutine.
+	context.Context
+	cancel context.CancelCauseFunc
+
+	env      *Env
+	parent   context.Context // the caller's
+	aborted  <-chan struct{} // Request.Cancel
+	body     *http.Request   // whose Body nobody took yet
+	route    string
+	start    instant
+	entered  instant  // later than start in a redirect hop
+	ctxEnd   instant  // the caller's context's deadline, which fires by itself
+	account  *account // shared by redirect hops
+	accounts account
+
+	mu        sync.Mutex
+	end       instant // the deadline: policy's or job's, enforced by the alarm
+	jobEnd    instant // the part of end that comes from WithDeadline
+	armed     instant // when the alarm fires; never if it does not
+	alarm     *alarm
+	expired   *Error   // set once the deadline has passed
+	live      *attempt // those not settled
+	last      *attempt // whose response goes up
+	delivered *attempt // whose response the caller has
+	reason    string
+	safe      bool // the request may be sent twice
+	asked     bool // RetryOnce was granted
+	done      bool
+
+	first attempt
+}
+
+// account is what all hops of a call share.
+type account struct {
+	sends   atomic.Int32 // attempts that passed every gate
+	resends atomic.Int32 // those beyond the first of each hop
+}
+
+type (
+	callKey     struct{}
+	deadlineKey struct{}
+)
+
+// Value finds the attempt, and whatever the caller's context holds.
+func (c *Call) Value(key any) any {
+	if key == (callKey{}) {
+		return &c.first
+	}
+	return c.Context.Value(key)
+}
+
+// Deadline returns the earlier of the policy's deadline, a job's and the
+// caller's context's.
+func (c *Call) Deadline() (time.Time, bool) {
+	end := c.deadline()
+	if end == never {
+		return time.Time{}, false
+	}
+	return c.env.time(end), true
+}
+
+// Route returns the name of the call's route.
+func (c *Call) Route() string { return c.route }
+
+// Attempts counts the sends so far, over all redirect hops.
+func (c *Call) Attempts() int { return int(c.account.sends.Load()) }
+
+// Start returns when the call, or the first hop of its redirects, began.
+func (c *Call) Start() time.Time { return c.env.time(c.start) }
+
+// Reason says why there was no further attempt. Empty: none was asked for, or
+// the call goes on.
+func (c *Call) Reason() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reason
+}
+
+func (c *Call) setReason(reason string) {
+	c.mu.Lock()
+	c.reason = reason
+	c.mu.Unlock()
+}
+
+// CallFrom returns the call that ctx belongs to. It also finds the call of a
+// response, in resp.Request.Context().
+func CallFrom(ctx context.Context) (*Call, bool) {
+	if a := attemptFrom(ctx); a != nil {
+		return a.call, true
+	}
+	return nil, false
+}
+
+func attemptFrom(ctx context.Context) *attempt {
+	a, _ := ctx.Value(callKey{}).(*attempt)
+	return a
+}
+
+// WithDeadline gives every call made with the context one deadline: a job's,
+// or that of the request being served. It bounds the whole call, on every
+// route. Calls keep to the earliest deadline that applies to them. at is a
+// time on the clock of the stack that serves the calls.
+func WithDeadline(ctx context.Context, at time.Time) context.Context {
+	if outer, ok := ctx.Value(deadlineKey{}).(time.Time); ok && outer.Before(at) {
+		return ctx
+	}
+	return context.WithValue(ctx, deadlineKey{}, at)
+}
+
+// open begins a call for req and returns the copy of it that the stack works
+// on. It fails, with req's body closed, if the caller has already given up.
+func (e *Env) open(req *http.Request, route string) (*Call, *http.Request, error) {
+	parent := req.Context()
+	if err := callerEnded(parent); err != nil {
+		closeBody(req)
+		return nil, nil, err
+	}
+	c := &Call{
+		env: e, parent: parent, aborted: req.Cancel, body: req, route: route, safe: safeToRepeat(req),
+		ctxEnd: never, end: never, jobEnd: never, armed: never,
+	}
+	c.Context, c.cancel = context.WithCancelCause(parent)
+	c.account = &c.accounts
+	c.entered = e.now()
+	c.start = c.entered
+	if at, ok := parent.Deadline(); ok {
+		c.ctxEnd = e.instant(at)
+	}
+	if at, ok := parent.Value(deadlineKey{}).(time.Time); ok {
+		c.jobEnd = e.instant(at)
+		c.end = c.jobEnd
+	}
+	if prev := e.hopBefore(req); prev != nil {
+		prev.mu.Lock()
+		c.start, c.account = prev.start, prev.account
+		c.end = min(c.end, prev.end)
+		prev.mu.Unlock()
+	}
+	c.first.init(c, parent)
+	c.first.ctx, c.first.cancel = c, c.cancel
+	if c.end != never {
+		c.arm(c.end)
+	}
+	c.emit(c, Event{Kind: KindStart})
+	return c, req.WithContext(c), nil
+}
+
+// hopBefore returns the call whose redirect req follows. Only http.Client sets
+// Request.Response, to the response that it was redirected by.
+func (e *Env) hopBefore(req *http.Request) *Call {
+	if req.Response == nil || req.Response.Request == nil {
+		return nil
+	}
+	if a := attemptFrom(req.Response.Request.Context()); a != nil && a.call.env == e {
+		return a.call
+	}
+	return nil
+}
+
+// deadline returns the instant by which the call must have ended.
+func (c *Call) deadline() instant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return min(c.end, c.ctxEnd)
+}
+
+// limit adds a deadline of d after the call entered.
+func (c *Call) limit(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.end = min(c.end, after(c.entered, d))
+	c.arm(c.end)
+}
+
+// arm makes the call wake at due or earlier. The mutex must be held.
+func (c *Call) arm(due instant) {
+	if due >= c.armed || c.done {
+		return
+	}
+	c.armed = due
+	now := c.env.now()
+	switch d := due - now; {
+	case d <= 0:
+		// A timer of no delay is not sure to fire on a mock clock.
+		go c.wake()
+	case c.alarm == nil:
+		c.alarm = c.env.alarmIn(c, d)
+	default:
+		c.alarm.timer.Reset(d)
+	}
+}
+
+// wake does what is due. It may be called at any time.
+func (c *Call) wake() {
+	c.mu.Lock()
+	if c.done {
+		c.mu.Unlock()
+		return
+	}
+	now := c.env.now()
+	passed := now >= c.end
+	next := c.end
+	if passed {
+		next = never
+		if c.expired == nil {
+			c.expired = c.overdue(now)
+		}
+	}
+	var hit *attempt
+	for a := c.live; a != nil; a = a.next {
+		if a.expired != nil {
+			continue
+		}
+		if passed {
+			e := *c.expired
+			e.Sent, e.during = a.sent, a.phase.name()
+			a.expired = &e
+		} else {
+			a.expired = a.overdue(now)
+		}
+		if a.expired != nil {
+			a.hit, hit = hit, a
+			continue
+		}
+		next = min(next, a.phaseDue, a.endDue)
+	}
+	c.armed = never
+	if next != never {
+		c.arm(next)
+	}
+	c.mu.Unlock()
+	if passed {
+		c.cancel(c.expired)
+	}
+	for ; hit != nil; hit = hit.hit {
+		hit.abort()
+	}
+}
+
+// overdue is the error of a deadline that has passed. The mutex must be held.
+func (c *Call) overdue(now instant) *Error {
+	return &Error{
+		Layer: rankDeadline.String(), Phase: PhaseDeadline, Route: c.route,
+		Limit: c.end - c.start, Elapsed: now - c.start,
+		Attempts: c.Attempts(), Reason: ReasonDeadline, timeout: true,
+	}
+}
+
+// callerEnded returns the caller's own error if it gave up the call.
+func (c *Call) callerEnded() error {
+	if err := callerEnded(c.parent); err != nil {
+		return err
+	}
+	select {
+	case <-c.aborted:
+		return errRequestCanceled
+	default:
+		return nil
+	}
+}
+
+// deliver hands the outcome to the caller. The call ends at once, or with the
+// response's body.
+func (c *Call) deliver(resp *http.Response, err error) (*http.Response, error) {
+	if err != nil {
+		err = c.failure(err)
+		c.finish()
+		return nil, err
+	}
+	c.mu.Lock()
+	a := c.last
+	if b, ok := resp.Body.(*body); ok && b.a.call == c {
+		a = b.a
+	}
+	c.delivered = a
+	ended := a == nil || a.settled // nil: a layer of the user's answered by itself
+	c.mu.Unlock()
+	if ended {
+		c.finish()
+	}
+	return resp, nil
+}
+
+// failure completes what the caller is told: its own error if it gave up,
+// else an *Error.
+func (c *Call) failure(err error) error {
+	if own := c.callerEnded(); own != nil {
+		return own
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := err.(*Error) //nolint:errorlint // Only the outermost is ours to complete.
+	if !ok {
+		e = &Error{Layer: "base", Elapsed: c.env.now() - c.start, Err: err, Sent: MaybeSent}
+	}
+	return c.told(e)
+}
+
+// told is e as the caller sees it. The mutex must be held.
+func (c *Call) told(e *Error) *Error {
+	t := *e
+	t.Route, t.Attempts = c.route, c.Attempts()
+	if t.Reason == "" {
+		t.Reason = c.reason
+	}
+	t.Retryable = t.Sent == Unsent || c.safe
+	return &t
+}
+
+// finish ends the call: nothing of it is left in the clock or its parent.
+func (c *Call) finish() {
+	c.mu.Lock()
+	if c.done {
+		c.mu.Unlock()
+		return
+	}
+	c.done = true
+	alarm := c.alarm
+	c.alarm = nil
+	c.mu.Unlock()
+	if alarm != nil {
+		c.env.release(alarm)
+	}
+	if req := c.takeBody(); req != nil {
+		closeBody(req)
+	}
+	c.cancel(nil)
+	c.emit(c, Event{Kind: KindEnd, Attempt: c.Attempts()})
+}
+
+// takeBody returns the caller's request if nobody took charge of closing its
+// body before. A body that nobody took is closed at the end of the call.
+func (c *Call) takeBody() *http.Request {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	req := c.body
+	c.body = nil
+	return req
+}
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+}

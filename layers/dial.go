@@ -1,0 +1,193 @@
+package layers
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// DialFunc dials as the DialContext of an http.Transport does.
+type DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// DialContext wraps the dial function of an http.Transport, so that the
+// timeouts of this package act on its dials. An http.Transport goes on dialing
+// for a request that was given up: through this function, a connect phase that
+// expires ends the dial and the TLS handshake after it, and frees the slot of
+// MaxConnsPerHost. A connection that another request was handed is never
+// touched. The connections also tell when bytes last arrived, so that a slow
+// chunk, gzip block or header is not taken for silence.
+//
+// transport.Base does this already. Over a base without it, the dialer's own
+// timeout and TLSHandshakeTimeout are what bounds a dial that was given up.
+func DialContext(dial DialFunc) DialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		a := attemptFrom(ctx)
+		if a == nil {
+			conn, err := dial(ctx, network, addr)
+			return watched(conn, defaultEnv), err
+		}
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		d := a.beginDial(cancel)
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			d.over()
+			return nil, err
+		}
+		conn = watched(conn, a.call.env)
+		d.dialed(conn)
+		return conn, nil
+	}
+}
+
+// defaultEnv gives the time to connections that no call dialed.
+var defaultEnv = new(Env).ready()
+
+// dialing is a dial that an attempt began. The mutex of its call guards it.
+type dialing struct {
+	a        *attempt
+	cancel   context.CancelCauseFunc
+	conn     net.Conn // dialed, with a handshake to come
+	poisoned bool     // its deadline is in the past
+	done     bool     // out of our hands: failed, or handed to a request
+}
+
+var errDialAbandoned = errors.New("the call that dialed has ended")
+
+// beginDial notes a dial for the attempt. Only one that waits for it, and whose
+// trace will tell of the handshake, may abandon it.
+func (a *attempt) beginDial(cancel context.CancelCauseFunc) *dialing {
+	a.enter(phaseConnect)
+	c := a.call
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := &dialing{a: a, cancel: cancel, done: !a.dials()}
+	if !d.done {
+		a.dial = d
+	}
+	return d
+}
+
+// dials reports whether the attempt waits for a connection. The mutex must be
+// held.
+func (a *attempt) dials() bool {
+	return a.hooked && (a.phase == phasePool || a.phase == phaseConnect)
+}
+
+func (d *dialing) over() {
+	d.a.call.mu.Lock()
+	d.done = true
+	d.a.call.mu.Unlock()
+}
+
+// dialed takes the new connection. Without TLS it may be another's from now on.
+func (d *dialing) dialed(conn net.Conn) {
+	d.a.call.mu.Lock()
+	defer d.a.call.mu.Unlock()
+	if d.a.secure {
+		d.conn = conn
+	} else {
+		d.done = true
+	}
+}
+
+// handshaken is told that the TLS handshake has succeeded. The connection may
+// be handed to any request from now on.
+func (d *dialing) handshaken() {
+	d.a.call.mu.Lock()
+	defer d.a.call.mu.Unlock()
+	if d.poisoned {
+		_ = d.conn.SetDeadline(time.Time{})
+	}
+	d.done, d.conn = true, nil
+}
+
+// abandonDial ends the dial that the attempt waits for, or the handshake after
+// it, if that can be done without harm to another request: a deadline in the
+// past, unlike a Close, can be taken back if the handshake has just succeeded.
+func (a *attempt) abandonDial() {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	d := a.dial
+	if d == nil || d.done || !a.dials() {
+		return
+	}
+	d.cancel(errDialAbandoned)
+	if d.conn != nil {
+		d.poisoned = true
+		_ = d.conn.SetDeadline(time.Unix(1, 0))
+	}
+}
+
+// lastReader is a connection that tells when bytes last arrived.
+type lastReader interface{ lastRead(e *Env) instant }
+
+// watchedConn notes when bytes arrive.
+type watchedConn struct {
+	net.Conn
+	env  *Env
+	last atomic.Int64
+}
+
+// watchedTCP keeps the ReadFrom of a TCP connection, and sendfile with it.
+type watchedTCP struct {
+	*net.TCPConn
+	env  *Env
+	last atomic.Int64
+}
+
+func watched(conn net.Conn, env *Env) net.Conn {
+	switch conn := conn.(type) {
+	case nil:
+		return nil
+	case *net.TCPConn:
+		return &watchedTCP{TCPConn: conn, env: env}
+	default:
+		return &watchedConn{Conn: conn, env: env}
+	}
+}
+
+func (c *watchedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.last.Store(int64(c.env.now()))
+	}
+	return n, err
+}
+
+func (c *watchedTCP) Read(p []byte) (int, error) {
+	n, err := c.TCPConn.Read(p)
+	if n > 0 {
+		c.last.Store(int64(c.env.now()))
+	}
+	return n, err
+}
+
+func (c *watchedConn) lastRead(e *Env) instant { return e.translate(c.env, c.last.Load()) }
+func (c *watchedTCP) lastRead(e *Env) instant  { return e.translate(c.env, c.last.Load()) }
+
+// translate converts an instant of another stack's.
+func (e *Env) translate(from *Env, i int64) instant {
+	if from == e {
+		return instant(i)
+	}
+	return e.instant(from.time(instant(i)))
+}
+
+// lastRead tells when bytes last arrived on an HTTP/1 connection. Those of an
+// HTTP/2 connection may belong to any of its streams and say nothing.
+func lastRead(conn net.Conn, e *Env) (last instant, known bool) {
+	if t, ok := conn.(*tls.Conn); ok {
+		if t.ConnectionState().NegotiatedProtocol == "h2" {
+			return 0, false
+		}
+		conn = t.NetConn()
+	}
+	if w, ok := conn.(lastReader); ok {
+		return w.lastRead(e), true
+	}
+	return 0, false
+}

@@ -1,0 +1,137 @@
+package layers
+
+import (
+	"errors"
+	"net/http"
+)
+
+// edge is where a send leaves our layers, for a layer of the user's or for the
+// base.
+type edge struct {
+	rank rank
+	next http.RoundTripper
+}
+
+var errNothing = errors.New("the RoundTripper returned neither a response nor an error")
+
+func (e *edge) send(a *attempt, req *http.Request) (*http.Response, error) {
+	if e.rank == rankOpen {
+		// A layer around the whole call. It holds the call's context, so the
+		// attempts below it get contexts of their own.
+		a.exposed = true
+		return e.next.RoundTrip(req)
+	}
+	way, err := a.leave(e.rank)
+	if err != nil {
+		return nil, err
+	}
+	returned := false
+	defer func() {
+		if !returned { // a panic: whatever the attempt holds is given back
+			a.arrive(way)
+			a.settle(outcome{err: errPanic})
+		}
+	}()
+	resp, err := a.roundTrip(e.next, req)
+	returned = true
+	return a.back(way, req, resp, err)
+}
+
+var errPanic = errors.New("panic in a RoundTripper")
+
+// way is one way out of our layers and back.
+type way struct {
+	outer  rank // where the send was before
+	passes int  // ways begun, this one included
+}
+
+// leave notes that the send goes beyond our layers of rank r. The first time,
+// the attempt counts as a send, and the base is in charge of its body.
+func (a *attempt) leave(r rank) (way, error) {
+	c := a.call
+	c.mu.Lock()
+	if a.expired == nil && c.expired != nil {
+		a.expired = c.expired
+	}
+	if a.expired != nil {
+		defer c.mu.Unlock()
+		return way{}, a.expired
+	}
+	first := !a.counted
+	if first {
+		a.counted, a.sent = true, MaybeSent
+		a.n = int(c.account.sends.Add(1))
+		c.body = nil
+	}
+	a.passes++
+	w := way{outer: a.rank, passes: a.passes}
+	a.rank = r
+	a.depth++
+	c.mu.Unlock()
+	if first {
+		a.emit(Event{Kind: KindSend})
+	}
+	return w, nil
+}
+
+// arrive notes that the send is back, and reports whether it is outside every
+// layer of the user's.
+func (a *attempt) arrive(w way) (outermost bool) {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	a.rank = w.outer
+	a.depth--
+	a.leavePhase()
+	return a.depth == 0
+}
+
+// back takes what came back from beyond our layers.
+func (a *attempt) back(w way, req *http.Request, resp *http.Response, err error) (*http.Response, error) {
+	if err == nil && resp == nil {
+		err = errNothing
+	}
+	if err != nil {
+		if resp != nil && resp.Body != nil {
+			_ = resp.Body.Close()
+		}
+		err = a.failure(err)
+		a.abandonDial()
+		if a.arrive(w) {
+			_, ours := err.(*Error) //nolint:errorlint // Anything else is the caller's.
+			a.settle(outcome{err: err, abandoned: !ours})
+		}
+		return nil, err
+	}
+	if resp.Request == nil {
+		resp.Request = req
+	}
+	innermost := a.answered(w, resp.StatusCode)
+	a.wrapBody(innermost, req, resp)
+	if a.arrive(w) {
+		a.call.mu.Lock()
+		a.call.last = a
+		result := a.result
+		a.call.mu.Unlock()
+		if b, ok := resp.Body.(*body); result != nil && (!ok || !b.outer) {
+			a.settle(*result)
+		}
+	}
+	return resp, nil
+}
+
+// answered notes the headers of a response, and reports whether they come
+// straight from the base.
+func (a *attempt) answered(w way, status int) (innermost bool) {
+	a.call.mu.Lock()
+	first := a.sent != Answered
+	a.sent, a.status = Answered, status
+	a.leavePhase()
+	if innermost = a.passes == w.passes; innermost {
+		a.result = nil
+	}
+	a.call.mu.Unlock()
+	if first {
+		a.emit(Event{Kind: KindResponse, Status: status})
+	}
+	return innermost
+}

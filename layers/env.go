@@ -1,0 +1,67 @@
+package layers
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/benbjohnson/clock"
+)
+
+// Env is what the layers of one stack share. Layers built with the same Env
+// are one stack: they join each other's [Call]. The zero value is ready to
+// use; its fields must not change once a layer was built with it. A nil *Env
+// gives a layer an environment of its own.
+type Env struct {
+	// Clock gives the time of every decision and every timer. Nil: the real
+	// clock.
+	Clock clock.Clock
+	// Observer is told of every event of every call. Nil: nobody.
+	Observer Observer
+	// Rand gives the numbers in [0, 1) that spread backoffs and other waits.
+	// It is called concurrently. Nil: math/rand/v2.
+	Rand func() float64
+
+	once   sync.Once
+	epoch  time.Time // what instants count from
+	alarms sync.Pool // of *alarm, stopped
+}
+
+// instant is a time as the stack counts it: since the Env's epoch. It is
+// cheaper to read and to compare than a time.Time, and monotonic.
+type instant = time.Duration
+
+// never is later than every instant.
+const never instant = math.MaxInt64
+
+func (e *Env) ready() *Env {
+	if e == nil {
+		e = new(Env)
+	}
+	e.once.Do(func() {
+		if e.Clock == nil {
+			e.Clock = clock.New()
+		}
+		if e.Rand == nil {
+			e.Rand = rand.Float64
+		}
+		e.epoch = e.Clock.Now()
+	})
+	return e
+}
+
+func (e *Env) now() instant { return e.Clock.Since(e.epoch) }
+
+// instant converts a point in time, time converts back.
+func (e *Env) instant(t time.Time) instant { return t.Sub(e.epoch) }
+
+func (e *Env) time(i instant) time.Time { return e.epoch.Add(i) }
+
+// after adds a duration to an instant and saturates at never.
+func after(i instant, d time.Duration) instant {
+	if d > never-i {
+		return never
+	}
+	return i + d
+}

@@ -1,0 +1,189 @@
+package layers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/textproto"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Sent says how far the last attempt of a failed call got.
+type Sent uint8
+
+const (
+	// Unsent is proof that no byte of the request was sent. The call can be
+	// made again, whatever its method.
+	Unsent Sent = iota
+	// MaybeSent means that the server may have received the request.
+	MaybeSent
+	// Answered means that response headers arrived.
+	Answered
+)
+
+func (s Sent) String() string {
+	return [...]string{"unsent", "maybe", "answered"}[min(s, Answered)]
+}
+
+// The reasons why a call was not sent again; see [Error] and [Call.Reason].
+const (
+	ReasonDeadline      = "deadline exhausted"
+	ReasonAttempts      = "attempts exhausted"
+	ReasonBudget        = "budget exhausted"
+	ReasonNotReplayable = "not replayable"
+	ReasonNotSafe       = "not safe"
+	ReasonNotRetryable  = "not retryable"
+	ReasonHint          = "hint above limit"
+)
+
+// Error is how a call fails, unless its caller ended it: then the caller's own
+// error comes back.
+//
+// An Error is a timeout if a limit of the stack expired or if Err is one. A
+// timeout is context.DeadlineExceeded and os.ErrDeadlineExceeded to errors.Is,
+// never context.Canceled. The text holds no URL, header or body.
+type Error struct {
+	// Layer is the layer that ended the call, or "base" for what came from
+	// below all of them.
+	Layer string
+	// Phase is what the call was doing, or what expired.
+	Phase Phase
+	// Route is the name of the route.
+	Route string
+	// Limit is the limit that expired or refused, Elapsed the time taken.
+	Limit, Elapsed time.Duration
+	// RetryAfter is how long to wait before the call is worth making again.
+	// Zero: not known.
+	RetryAfter time.Duration
+	// Attempts counts the sends of the call, over all redirect hops.
+	Attempts int
+	// Sent says how far the last of them got.
+	Sent Sent
+	// Retryable reports that the same call may be made again without doing
+	// something twice.
+	Retryable bool
+	// Reason says why there was no further attempt: one of the Reason
+	// constants. Empty: no layer was there to make one.
+	Reason string
+	// Err is the cause, if there is one besides.
+	Err error
+
+	timeout bool
+	local   bool  // a refusal of ours: never retried, no fault of the server
+	during  Phase // what the deadline interrupted
+}
+
+// Error begins with what happened.
+func (e *Error) Error() string {
+	var b strings.Builder
+	switch {
+	case e.Phase == PhaseDeadline && e.timeout:
+		fmt.Fprintf(&b, "deadline exceeded after %v", e.Elapsed)
+		switch {
+		case e.Attempts == 0:
+			b.WriteString(", before attempt 1 was sent")
+		case e.during != "":
+			fmt.Fprintf(&b, ", in phase %s of attempt %d", e.during, e.Attempts)
+		}
+	case e.timeout:
+		fmt.Fprintf(&b, "%s timeout after %v (limit %v)", e.Phase, e.Elapsed, e.Limit)
+	case e.Err != nil:
+		b.WriteString(safeText(e.Err))
+	default:
+		fmt.Fprintf(&b, "refused by layer %s", e.Layer)
+	}
+	sep := " ("
+	if e.Attempts > 1 {
+		b.WriteString(sep + strconv.Itoa(e.Attempts) + " attempts")
+		sep = ", "
+	}
+	if e.Reason != "" {
+		b.WriteString(sep + e.Reason)
+		sep = ", "
+	}
+	if e.RetryAfter > 0 {
+		fmt.Fprintf(&b, "%sretry after %v", sep, e.RetryAfter)
+		sep = ", "
+	}
+	if sep == ", " {
+		b.WriteByte(')')
+	}
+	return b.String()
+}
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Timeout reports whether a limit expired. net/http and url.Error ask for it.
+func (e *Error) Timeout() bool {
+	var t interface{ Timeout() bool }
+	return e.timeout || errors.As(e.Err, &t) && t.Timeout()
+}
+
+// Is makes an expired limit context.DeadlineExceeded and os.ErrDeadlineExceeded.
+func (e *Error) Is(target error) bool {
+	return e.timeout && (target == context.DeadlineExceeded || target == os.ErrDeadlineExceeded)
+}
+
+// callerError is how the caller's own cancellation comes back when it was
+// given a cause: it is both the context's error and the cause.
+type callerError struct{ err, cause error }
+
+func (e callerError) Error() string   { return e.cause.Error() }
+func (e callerError) Unwrap() []error { return []error{e.err, e.cause} }
+func (e callerError) Timeout() bool   { return errors.Is(e.err, context.DeadlineExceeded) }
+
+// errRequestCanceled is what net/http says when Request.Cancel is closed.
+var errRequestCanceled error = requestCanceled{}
+
+type requestCanceled struct{}
+
+func (requestCanceled) Error() string        { return "net/http: request canceled" }
+func (requestCanceled) Is(target error) bool { return target == context.Canceled }
+
+// callerEnded returns the caller's own error if it ended ctx.
+func callerEnded(ctx context.Context) error {
+	err := ctx.Err()
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil && cause != err {
+		return callerError{err, cause}
+	}
+	return err
+}
+
+// quoted matches what net/http and its parsers quote: bytes that a peer sent,
+// or a header.
+var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// safeText is an error's text without what may hold a secret: the URL of a
+// nested client's error, and whatever net/http quotes from a message.
+func safeText(err error) string {
+	switch e := err.(type) { //nolint:errorlint // Each level of the chain prints itself.
+	case *Error:
+		return e.Error()
+	case *url.Error:
+		return strings.ToLower(e.Op) + ": " + safeText(e.Err)
+	case *net.OpError:
+		return e.Error()
+	case textproto.ProtocolError, *textproto.Error:
+		return "malformed message from the server"
+	}
+	text := err.Error()
+	var inner *url.Error
+	if errors.As(err, &inner) {
+		text = strings.ReplaceAll(text, inner.Error(), safeText(inner))
+	}
+	var protocol textproto.ProtocolError
+	if errors.As(err, &protocol) {
+		text = strings.ReplaceAll(text, protocol.Error(), safeText(protocol))
+	}
+	return quoted.ReplaceAllString(text, `"…"`)
+}

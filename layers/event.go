@@ -1,0 +1,110 @@
+package layers
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// Phase is a part of a call that takes time and can be bounded.
+type Phase string
+
+// The phases of a send, in their usual order, and the waits of a call.
+const (
+	PhasePool     Phase = "pool"    // waiting for a pooled connection
+	PhaseConnect  Phase = "connect" // DNS, TCP, TLS
+	PhaseWrite    Phase = "write"   // writing the request
+	PhaseRead     Phase = "read"    // waiting for headers, or in one Read of the body
+	PhaseAttempt  Phase = "attempt" // one whole send
+	PhaseBackoff  Phase = "backoff"
+	PhaseRate     Phase = "rate"
+	PhaseInFlight Phase = "in-flight"
+	PhaseBreaker  Phase = "breaker"
+	PhaseFirst    Phase = "first-content"
+	PhaseGap      Phase = "gap"
+	PhaseDeadline Phase = "deadline" // the whole call
+)
+
+// Kind says what an [Event] tells.
+type Kind string
+
+// The kinds of events. A call has one start and one end; between them each
+// attempt has a send, its phases, a response or none, and a done.
+const (
+	KindStart    Kind = "start"    // the call entered the stack
+	KindSend     Kind = "send"     // an attempt passed every gate
+	KindPhase    Kind = "phase"    // an attempt entered Phase
+	KindResponse Kind = "response" // headers with Status arrived
+	KindDone     Kind = "done"     // an attempt ended, its body included
+	KindWait     Kind = "wait"     // a wait of length Wait began, in Phase
+	KindRefused  Kind = "refused"  // a limit of ours refused the call or the attempt
+	KindEnd      Kind = "end"      // the call ended, its body included
+)
+
+// Event is one thing that happened to a call. It holds no URL, header or body.
+type Event struct {
+	Kind    Kind
+	At      time.Time
+	Route   string
+	Attempt int   // from 1; 0 before the first
+	Phase   Phase // of a phase, wait or refusal, or the one that timed out
+	Wait    time.Duration
+	Status  int
+	Err     error
+}
+
+// LogValue implements slog.LogValuer.
+func (e Event) LogValue() slog.Value {
+	attrs := make([]slog.Attr, 0, 7)
+	attrs = append(attrs, slog.String("kind", string(e.Kind)), slog.String("route", e.Route))
+	if e.Attempt > 0 {
+		attrs = append(attrs, slog.Int("attempt", e.Attempt))
+	}
+	if e.Phase != "" {
+		attrs = append(attrs, slog.String("phase", string(e.Phase)))
+	}
+	if e.Wait > 0 {
+		attrs = append(attrs, slog.Duration("wait", e.Wait))
+	}
+	if e.Status > 0 {
+		attrs = append(attrs, slog.Int("status", e.Status))
+	}
+	if e.Err != nil {
+		attrs = append(attrs, slog.String("err", safeText(e.Err)))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// Observer is told what happens to calls, while it happens, on the goroutines
+// of the call and never under a lock of ours: a slow observer delays its own
+// call and no other. It may be called concurrently. The context is the
+// attempt's or the call's; [CallFrom] finds the call in it.
+type Observer interface {
+	Observe(ctx context.Context, e Event)
+}
+
+// ObserverFunc lets a function be an Observer.
+type ObserverFunc func(context.Context, Event)
+
+// Observe calls f.
+func (f ObserverFunc) Observe(ctx context.Context, e Event) { f(ctx, e) }
+
+// emit tells the observer, if there is one. The caller must not hold the
+// call's mutex.
+func (c *Call) emit(ctx context.Context, e Event) {
+	o := c.env.Observer
+	if o == nil {
+		return
+	}
+	e.At = c.env.Clock.Now()
+	e.Route = c.route
+	o.Observe(ctx, e)
+}
+
+func (a *attempt) emit(e Event) {
+	if a.call.env.Observer == nil {
+		return
+	}
+	e.Attempt = a.n
+	a.call.emit(a.ctx, e)
+}

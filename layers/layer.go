@@ -1,0 +1,167 @@
+package layers
+
+import (
+	"net/http"
+)
+
+// Layer wraps a RoundTripper in another. Layers are composed with [Chain].
+type Layer = func(next http.RoundTripper) http.RoundTripper
+
+// RoundTripperFunc lets a function be a RoundTripper.
+type RoundTripperFunc func(*http.Request) (*http.Response, error)
+
+// RoundTrip calls f.
+func (f RoundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// Chain puts layers around base. The first one is the outermost: it sees a
+// request first and its response last. A nil layer is passed over.
+func Chain(base http.RoundTripper, outermostFirst ...Layer) http.RoundTripper {
+	rt := base
+	for i := len(outermostFirst) - 1; i >= 0; i-- {
+		if layer := outermostFirst[i]; layer != nil {
+			rt = layer(rt)
+		}
+	}
+	return rt
+}
+
+// rank is the place of one of our layers in the order that the package comment
+// argues, outermost first.
+type rank uint8
+
+const (
+	rankOpen rank = iota
+	rankDeadline
+	rankRetry
+	rankHedge
+	rankBreaker
+	rankRate
+	rankInFlight
+	rankStream
+	rankTimeouts
+)
+
+var rankNames = [...]string{"open", "deadline", "retry", "hedge", "breaker", "rate", "in-flight", "stream", "timeouts"}
+
+func (r rank) String() string { return rankNames[r] }
+
+// sender is what our layers are to each other: the attempt is handed down
+// beside the request, so that no layer looks it up in the context.
+type sender interface {
+	send(a *attempt, req *http.Request) (*http.Response, error)
+}
+
+// stage is one of our layers seen from outside: an http.RoundTripper that
+// finds the attempt in the request's context, or opens a call of its own.
+type stage struct {
+	env   *Env
+	rank  rank
+	route string // only of an opening stage
+	sender
+	next http.RoundTripper
+}
+
+// layer makes a Layer of what build returns for the next sender.
+func (e *Env) layer(r rank, route string, build func(env *Env, next sender) sender) Layer {
+	e = e.ready()
+	return func(next http.RoundTripper) http.RoundTripper {
+		return &stage{env: e, rank: r, route: route, sender: build(e, e.sender(r, next)), next: next}
+	}
+}
+
+// sender returns how a layer of rank r hands an attempt to next: directly if
+// next is one of ours and further in, else across an edge.
+func (e *Env) sender(r rank, next http.RoundTripper) sender {
+	s, ours := next.(*stage)
+	switch {
+	case !ours || s.env != e:
+		return &edge{rank: r, next: next}
+	case s.rank <= r:
+		return misplaced{outer: r, inner: s.rank}
+	}
+	return s.sender
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
+	if s.rank > rankOpen {
+		if a := attemptFrom(req.Context()); a != nil && a.call.env == s.env {
+			if a, req = a.join(s.rank, req); a != nil {
+				return s.send(a, req)
+			}
+		}
+	}
+	return s.open(req)
+}
+
+// join returns the attempt, and the request, that a layer of rank r goes on
+// with when it finds a in its context: nil if a has already been there, so that
+// the request must be another one on the same context, such as a token mint.
+func (a *attempt) join(r rank, req *http.Request) (*attempt, *http.Request) {
+	c := a.call
+	c.mu.Lock()
+	joins := a.rank < r && !a.settled && !c.done
+	held := a.exposed || a.depth > 0 && r <= rankRetry
+	counted := a.counted
+	c.mu.Unlock()
+	if !joins {
+		return nil, req
+	}
+	if held { // by a layer of the user's, whose context an abort must not end
+		a = a.sibling(req.Context())
+		a.counted = counted
+		req = req.WithContext(a.ctx)
+	}
+	return a, req
+}
+
+// open begins a call at this stage and ends it with the outcome.
+func (s *stage) open(req *http.Request) (*http.Response, error) {
+	c, req, err := s.env.open(req, s.route)
+	if err != nil {
+		return nil, err
+	}
+	ended := false
+	defer func() {
+		if !ended { // a panic below
+			c.finish()
+		}
+	}()
+	resp, err := s.send(&c.first, req)
+	resp, err = c.deliver(resp, err)
+	ended = true
+	return resp, err
+}
+
+// CloseIdleConnections passes the call on, as http.Client expects.
+func (s *stage) CloseIdleConnections() { closeIdle(s.next) }
+
+func closeIdle(rt http.RoundTripper) {
+	if c, ok := rt.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// misplaced answers for a layer that stands inside one that belongs inside it.
+type misplaced struct{ outer, inner rank }
+
+func (m misplaced) send(a *attempt, req *http.Request) (*http.Response, error) {
+	return nil, &Error{
+		Layer: m.outer.String(), Route: a.call.route,
+		Err: orderError{m},
+	}
+}
+
+type orderError struct{ misplaced }
+
+func (e orderError) Error() string {
+	return "layer " + e.inner.String() + " stands inside layer " + e.outer.String() +
+		": put " + e.inner.String() + " outside it, once, and see the order in the documentation of package layers"
+}
+
+// Open returns the outermost layer of a stack: it opens the call of a route.
+// Every other layer opens one too when it finds none, so it is needed only to
+// name the route, or to let layers of one's own see the call.
+func Open(env *Env, route string) Layer {
+	return env.layer(rankOpen, route, func(_ *Env, next sender) sender { return next })
+}

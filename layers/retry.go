@@ -1,0 +1,365 @@
+package layers
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/weir-go/weir/layers/internal/hint"
+	"github.com/weir-go/weir/policy"
+)
+
+// Retry sends a call again when that is safe and worth it: see
+// [policy.Retry], whose zero fields have their defaults here. What is not sent
+// again comes back as it is: the last response with a nil error, its body
+// readable, or the last error. [Call.Reason] and Error.Reason say why.
+//
+// A request is safe to send again if its method is, if it has an
+// Idempotency-Key header, if Idempotent is on, or if nothing of it was sent.
+// Its body must be absent, have GetBody, or fit Buffer. The caller's
+// cancellation, the deadline and refusals of other layers are never retried.
+//
+// Check and Backoff are given what go-retryablehttp's own policies expect:
+// errors as *url.Error, responses without their Retry-After, which is handled
+// here.
+func Retry(env *Env, r policy.Retry) Layer {
+	r = policy.Defaults().With(policy.Settings{Retry: r}).Retry
+	return env.layer(rankRetry, "", func(env *Env, next sender) sender {
+		return &retry{env: env, next: next, set: r}
+	})
+}
+
+type retry struct {
+	env  *Env
+	next sender
+	set  policy.Retry
+}
+
+// retried are the statuses that are worth another attempt. 425 is worth one:
+// RFC 8470 section 5.2.
+var retried = []int{
+	http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
+	http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+}
+
+func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
+	c := a.call
+	body := replayOf(req, l.set.Buffer)
+	if body.rec != nil {
+		defer body.release()
+		c.mu.Lock()
+		c.body = nil // the recorder closes it
+		c.mu.Unlock()
+		req = req.WithContext(req.Context())
+		req.Body, _ = body.rec.reader()
+	}
+	if l.set.Idempotent == policy.On {
+		c.mu.Lock()
+		c.safe = true
+		c.mu.Unlock()
+	}
+	a.askable = true
+	resp, err := l.next.send(a, req)
+	if err == nil && resp.StatusCode < http.StatusBadRequest && l.set.Check == nil && a.asked == "" {
+		return resp, nil
+	}
+	early := false // a 425 was seen
+	for n := 0; ; n++ {
+		wait, reason, failed := l.judge(a, &body, n, resp, err, early)
+		if failed != nil {
+			_ = resp.Body.Close()
+			return nil, &Error{Layer: rankRetry.String(), Err: failed, Sent: Answered, Reason: reason}
+		}
+		if wait < 0 {
+			c.setReason(reason)
+			return resp, err
+		}
+		if resp != nil {
+			early = early || resp.StatusCode == http.StatusTooEarly
+			a.hold(resp)
+		}
+		if wait > 0 {
+			a.emit(Event{Kind: KindWait, Phase: PhaseBackoff, Wait: wait})
+			c.sleep(a.base, wait)
+		}
+		if own := c.callerEnded(); own != nil {
+			return nil, own
+		}
+		next, reason, sent := l.resend(a, req, &body)
+		if !sent {
+			c.restore(a, reason)
+			return resp, err
+		}
+		a, resp, err = next.attempt, next.resp, next.err
+	}
+}
+
+// sent is what a further attempt came to.
+type resent struct {
+	attempt *attempt
+	resp    *http.Response
+	err     error
+}
+
+// resend makes a further attempt. sent is false if a gate refused it, or if
+// nothing is left to make it with: the outcome before it then stands.
+func (l *retry) resend(a *attempt, req *http.Request, body *replay) (next resent, reason string, sent bool) {
+	c := a.call
+	if c.left() < l.set.MinAttempt {
+		return next, ReasonDeadline, false
+	}
+	fresh, err := body.next()
+	if err != nil {
+		return next, ReasonNotReplayable, false
+	}
+	b := a.sibling(a.base)
+	b.askable = true
+	again := req.WithContext(b.ctx)
+	again.Body = fresh
+	if a.asked == "" {
+		c.account.resends.Add(1)
+	}
+	resp, err := l.next.send(b, again)
+	if err != nil && !b.counted { // a gate refused it
+		closeBody(again)
+		b.settle(outcome{err: err, abandoned: true})
+		if a.asked == "" {
+			c.account.resends.Add(-1)
+		}
+		if e, ok := err.(*Error); ok { //nolint:errorlint // Anything else is the caller's.
+			return next, e.Reason, false
+		}
+	}
+	return resent{b, resp, err}, "", true
+}
+
+// judge decides whether an outcome is followed by another attempt. wait is how
+// long to wait for it, negative for no: reason then says why not. failed is an
+// error of the user's Check that takes the place of the response.
+func (l *retry) judge(a *attempt, body *replay, n int, resp *http.Response, err error, early bool) (wait time.Duration, reason string, failed error) {
+	const no = -1
+	c := a.call
+	if c.callerEnded() != nil {
+		return no, "", nil
+	}
+	e, _ := err.(*Error) //nolint:errorlint // Only the outermost is ours.
+	if e != nil && (e.local || e.Phase == PhaseDeadline) {
+		return no, e.Reason, nil
+	}
+	asked := a.asked != ""
+	if !asked {
+		again, failed := l.failed(a, resp, e, early)
+		switch {
+		case failed != nil:
+			return no, ReasonNotRetryable, failed
+		case !again && err != nil:
+			return no, ReasonNotRetryable, nil
+		case !again:
+			return no, "", nil
+		case !c.isSafe() && (e == nil || e.Sent != Unsent):
+			return no, ReasonNotSafe, nil
+		}
+	}
+	if !body.possible() {
+		return no, ReasonNotReplayable, nil
+	}
+	if asked {
+		if c.left() < l.set.MinAttempt {
+			return no, ReasonDeadline, nil
+		}
+		return 0, "", nil
+	}
+	if int(c.account.resends.Load()) >= l.set.MaxAttempts-1 {
+		return no, ReasonAttempts, nil
+	}
+	wait, reason = l.wait(c, n, resp)
+	return wait, reason, nil
+}
+
+// wait returns how long to wait before attempt n+2 of this hop: the backoff,
+// and never less than the server asks for.
+func (l *retry) wait(c *Call, n int, resp *http.Response) (wait time.Duration, reason string) {
+	var asks time.Duration
+	if resp != nil {
+		asks, _ = hint.RetryAfter(resp.StatusCode, resp.Header, l.env.Clock.Now())
+	}
+	wait = max(l.backoff(n, resp), asks)
+	switch {
+	case c.left()-l.set.MinAttempt < wait:
+		return -1, ReasonDeadline
+	case l.set.MaxHint > 0 && asks > l.set.MaxHint:
+		return -1, ReasonHint
+	}
+	return wait, ""
+}
+
+// backoff is full jitter over the exponential curve, or the user's.
+func (l *retry) backoff(n int, resp *http.Response) time.Duration {
+	if l.set.BaseDelay < 0 { // Off
+		return 0
+	}
+	if l.set.Backoff == nil {
+		top := retryablehttp.DefaultBackoff(l.set.BaseDelay, l.set.MaxDelay, n, nil)
+		return time.Duration(l.env.Rand() * float64(top))
+	}
+	return max(0, l.set.Backoff(l.set.BaseDelay, l.set.MaxDelay, n, withoutHint(resp)))
+}
+
+// withoutHint returns resp as a Backoff may see it: Retry-After is not its to
+// read, since it would be waited for beyond the limits.
+func withoutHint(resp *http.Response) *http.Response {
+	if resp == nil || resp.Header["Retry-After"] == nil {
+		return resp
+	}
+	r := *resp
+	r.Header = resp.Header.Clone()
+	r.Header.Del("Retry-After")
+	return &r
+}
+
+// failed reports whether an outcome is a failure that another attempt may
+// mend. e is nil for a response.
+func (l *retry) failed(a *attempt, resp *http.Response, e *Error, early bool) (again bool, failed error) {
+	var err error
+	if e != nil {
+		// The form in which go-retryablehttp tells a hopeless error, and the
+		// error as the base made it.
+		err = &url.Error{Err: e}
+		if e.Err != nil && !e.timeout {
+			err = &url.Error{Err: e.Err}
+		}
+	}
+	switch {
+	case l.set.Check != nil:
+		again, failed = l.set.Check(a.base, resp, err)
+		if again || resp == nil {
+			failed = nil // the outcome stands, and is told when it is the last
+		}
+		return again, failed
+	case err != nil:
+		again, _ = retryablehttp.DefaultRetryPolicy(context.Background(), nil, err)
+		return again, nil
+	case len(l.set.Statuses) > 0:
+		return slices.Contains(l.set.Statuses, resp.StatusCode), nil
+	case resp.StatusCode == http.StatusTooEarly:
+		return !early, nil
+	}
+	return slices.Contains(retried, resp.StatusCode), nil
+}
+
+func (c *Call) isSafe() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.safe
+}
+
+// restore makes the outcome of a, before a further attempt that was not sent,
+// the call's.
+func (c *Call) restore(a *attempt, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last, c.reason = a, reason
+}
+
+// left is the time until the deadline.
+func (c *Call) left() time.Duration { return c.deadline() - c.env.now() }
+
+// sleep waits for d, or until the caller gives up ctx or the request.
+func (c *Call) sleep(ctx context.Context, d time.Duration) {
+	t := c.env.Clock.Timer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	case <-c.aborted:
+	}
+}
+
+// RetryOnce lets a layer of the user's that stands inside Retry ask for one
+// more send, after it mended what made the server refuse this one: a token
+// renewed after a 401, say. It reports whether there will be one; the layer
+// then returns the response that it has. The send goes through every gate, at
+// once, whatever the method, if the body can be replayed. It does not count
+// against MaxAttempts, and a call has one at most. ctx is that of the request.
+func RetryOnce(ctx context.Context, reason string) bool {
+	a := attemptFrom(ctx)
+	if a == nil || reason == "" {
+		return false
+	}
+	c := a.call
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !a.askable || c.asked {
+		return false
+	}
+	c.asked, a.asked = true, reason
+	return true
+}
+
+// The most that is kept of a response that another attempt takes the place of,
+// and the longest that is waited for it.
+const (
+	heldBytes = 64 << 10
+	heldTime  = time.Second
+)
+
+// hold reads the body of a superseded response into memory, so that its
+// connection is free for the next attempt and the response can still be the
+// call's outcome. A body that is too long, or too slow, ends in
+// io.ErrUnexpectedEOF.
+func (a *attempt) hold(resp *http.Response) {
+	if resp.Body == http.NoBody {
+		return
+	}
+	a.boundBy(heldTime)
+	size := resp.ContentLength + 1 // to see the end
+	if size <= 0 || size > heldBytes {
+		size = 512
+	}
+	h := &held{data: make([]byte, 0, size)}
+	for h.end == nil {
+		if len(h.data) == cap(h.data) {
+			if len(h.data) >= heldBytes {
+				h.end = io.ErrUnexpectedEOF
+				break
+			}
+			h.data = append(h.data, 0)[:len(h.data)]
+		}
+		var n int
+		n, h.end = resp.Body.Read(h.data[len(h.data):min(cap(h.data), heldBytes)])
+		h.data = h.data[:len(h.data)+n]
+	}
+	if h.end != io.EOF { //nolint:errorlint // io.Reader returns it bare.
+		h.end = io.ErrUnexpectedEOF
+	}
+	_ = resp.Body.Close()
+	resp.Body = h
+}
+
+// held is a body in memory.
+type held struct {
+	data []byte
+	end  error
+}
+
+// Read implements io.Reader.
+func (h *held) Read(p []byte) (int, error) {
+	if len(h.data) == 0 {
+		return 0, h.end
+	}
+	n := copy(p, h.data)
+	h.data = h.data[n:]
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (h *held) Close() error {
+	h.data = nil
+	h.end = http.ErrBodyReadAfterClose
+	return nil
+}

@@ -1,0 +1,108 @@
+package layers
+
+import (
+	"crypto/tls"
+	"net/http"
+	"net/http/httptrace"
+
+	"github.com/weir-go/weir/policy"
+)
+
+// Timeouts bounds each phase of a send; see [policy.Timeouts], whose zero
+// fields have their defaults here. The phases hold over any base: on one that fires the
+// hooks of net/http/httptrace they are pool, connect, write and read, on any
+// other the whole wait for headers counts as read.
+//
+// An expired phase cancels the attempt, which frees its socket, and is an
+// [Error] with the phase, the limit and the time elapsed. Over an
+// *http.Transport whose dialer is not wrapped by [DialContext], a dial that was
+// given up goes on until the transport's own dial and handshake timeouts.
+func Timeouts(env *Env, t policy.Timeouts) Layer {
+	t = policy.Defaults().With(policy.Settings{Timeouts: t}).Timeouts
+	return env.layer(rankTimeouts, "", func(_ *Env, next sender) sender {
+		return &timeouts{next: next, limits: t}
+	})
+}
+
+type timeouts struct {
+	next   sender
+	limits policy.Timeouts
+}
+
+func (l *timeouts) send(a *attempt, req *http.Request) (*http.Response, error) {
+	c := a.call
+	now := c.env.now()
+	c.mu.Lock()
+	a.limits = &l.limits
+	a.secure = req.URL != nil && req.URL.Scheme == "https"
+	a.enterPhase(phaseRead, now)
+	c.mu.Unlock()
+	if l.limits.Attempt > 0 {
+		a.boundBy(l.limits.Attempt)
+	}
+	ctx := httptrace.WithClientTrace(req.Context(), a.trace())
+	return l.next.send(a, req.WithContext(ctx))
+}
+
+// trace returns the hooks that follow the attempt through the base. They come
+// from several goroutines, late, twice or out of order: a dial goes on after
+// its request was served by another connection, and net/http starts again by
+// itself on a connection that turned out dead.
+func (a *attempt) trace() *httptrace.ClientTrace {
+	connect := func() { a.enter(phaseConnect) }
+	return &httptrace.ClientTrace{
+		GetConn:           func(string) { a.enter(phasePool) },
+		DNSStart:          func(httptrace.DNSStartInfo) { connect() },
+		ConnectStart:      func(string, string) { connect() },
+		TLSHandshakeStart: connect,
+		TLSHandshakeDone: func(_ tls.ConnectionState, err error) {
+			a.call.mu.Lock()
+			d := a.dial
+			a.call.mu.Unlock()
+			if d != nil && err == nil {
+				d.handshaken()
+			}
+		},
+		GotConn: func(info httptrace.GotConnInfo) {
+			a.call.mu.Lock()
+			a.conn = info.Conn
+			a.call.mu.Unlock()
+			a.enter(phaseWrite)
+		},
+		Wait100Continue: func() { a.enter(phaseRead) },
+		WroteRequest: func(info httptrace.WroteRequestInfo) {
+			if info.Err == nil {
+				a.enter(phaseRead)
+			}
+		},
+	}
+}
+
+// enter moves the attempt to a phase if that follows from where it is.
+func (a *attempt) enter(p phase) {
+	c := a.call
+	now := c.env.now()
+	c.mu.Lock()
+	follows := !a.settled && a.expired == nil && a.sent != Answered
+	switch p {
+	case phasePool:
+		if a.hooked = true; follows && !a.gotConn {
+			a.sent = Unsent
+		}
+	case phaseConnect:
+		follows = follows && a.phase == phasePool
+	case phaseWrite:
+		if a.gotConn = true; follows {
+			a.sent = MaybeSent
+		}
+	case phaseRead:
+		follows = follows && a.phase == phaseWrite
+	}
+	if follows {
+		a.enterPhase(p, now)
+	}
+	c.mu.Unlock()
+	if follows {
+		a.emit(Event{Kind: KindPhase, Phase: p.name()})
+	}
+}

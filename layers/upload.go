@@ -1,0 +1,206 @@
+package layers
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+)
+
+// smallBody is up to which length a body that is known to be in memory is
+// handed to the base as it is. net/http writes such a body together with the
+// headers, in one segment, only if it knows its type.
+const smallBody = 64 << 10
+
+// upload guards a request body: it times the gaps between its Reads for the
+// write phase, closes it once, and cuts the base off from it when the attempt
+// is aborted.
+type upload struct {
+	a   *attempt
+	src io.ReadCloser
+
+	// Under the call's mutex.
+	reading bool // inside src.Read
+	dead    bool // no further Read may begin
+	closed  bool
+	left    bool // nobody waits for the base any more
+}
+
+var errUploadAborted = errors.New("the attempt that this body belonged to has ended")
+
+// roundTrip sends req to next with its body guarded as needed.
+func (a *attempt) roundTrip(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+	if a.upload != nil || req.Body == nil || req.Body == http.NoBody {
+		return next.RoundTrip(req)
+	}
+	memory := inMemory(req.Body)
+	if memory && (req.ContentLength <= smallBody || a.limits == nil || a.limits.Write <= 0) {
+		return next.RoundTrip(req)
+	}
+	u := a.guard(req.Body)
+	again := req.GetBody
+	req = req.WithContext(req.Context())
+	req.Body = u
+	if again != nil {
+		req.GetBody = func() (io.ReadCloser, error) { // net/http rewinds by itself
+			b, err := again()
+			if err != nil {
+				return nil, err
+			}
+			return a.guard(b), nil
+		}
+	}
+	if memory || again != nil && 0 < req.ContentLength && req.ContentLength <= smallBody {
+		return next.RoundTrip(req)
+	}
+	return u.roundTrip(next, req)
+}
+
+func (a *attempt) guard(src io.ReadCloser) *upload {
+	u := &upload{a: a, src: src}
+	a.call.mu.Lock()
+	a.upload = u
+	a.call.mu.Unlock()
+	return u
+}
+
+// Read implements io.Reader. The write phase is timed while the base holds
+// bytes: a slow producer is not a slow server.
+func (u *upload) Read(p []byte) (int, error) {
+	a, c := u.a, u.a.call
+	c.mu.Lock()
+	if u.dead {
+		c.mu.Unlock()
+		return 0, errUploadAborted
+	}
+	u.reading = true
+	if a.phase == phaseRead { // after the wait for 100 Continue
+		a.phase = phaseWrite
+	}
+	if a.phase == phaseWrite {
+		a.phaseDue = never
+	}
+	c.mu.Unlock()
+	n, err := u.src.Read(p)
+	c.mu.Lock()
+	u.reading = false
+	if a.phase == phaseWrite {
+		a.enterPhase(phaseWrite, c.env.now())
+	}
+	if err != nil {
+		u.written()
+	}
+	c.mu.Unlock()
+	return n, err
+}
+
+// written begins the wait for headers where no hook will tell that the request
+// is written. The mutex must be held.
+func (u *upload) written() {
+	if u.a.phase == phaseWrite && !u.a.hooked {
+		u.a.enterPhase(phaseRead, u.a.call.env.now())
+	}
+}
+
+// Close implements io.Closer.
+func (u *upload) Close() error {
+	c := u.a.call
+	c.mu.Lock()
+	closed := u.closed
+	u.closed, u.dead = true, true
+	u.written()
+	c.mu.Unlock()
+	if closed {
+		return nil
+	}
+	return u.src.Close()
+}
+
+// abort cuts the base off. A Read that is stuck in the caller's body is
+// encouraged to return by a Close, which some bodies answer only afterwards.
+func (u *upload) abort() {
+	c := u.a.call
+	c.mu.Lock()
+	u.dead = true
+	stuck := u.reading && !u.closed
+	u.closed = u.closed || stuck
+	c.mu.Unlock()
+	if stuck {
+		go func() { _ = u.src.Close() }()
+	}
+}
+
+// answer is what a RoundTripper did.
+type answer struct {
+	resp     *http.Response
+	err      error
+	panicked any
+}
+
+// roundTrip sends req to next, and comes back without it if the attempt ends
+// while the base is stuck in a Read of the caller's body.
+func (u *upload) roundTrip(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+	a, c := u.a, u.a.call
+	done := make(chan answer, 1)
+	go func() {
+		var got answer
+		finished := false
+		defer func() {
+			if !finished {
+				got.panicked = recover()
+			}
+			c.mu.Lock()
+			left := u.left
+			done <- got
+			c.mu.Unlock()
+			if left && got.resp != nil && got.resp.Body != nil {
+				_ = got.resp.Body.Close()
+			}
+		}()
+		got.resp, got.err = next.RoundTrip(req)
+		finished = true
+	}()
+	select {
+	case got := <-done:
+		return got.unpack()
+	case <-a.ctx.Done():
+	case <-c.aborted:
+	}
+	u.abort()
+	c.mu.Lock()
+	stuck := u.reading && len(done) == 0
+	u.left = stuck
+	c.mu.Unlock()
+	if stuck {
+		return nil, errUploadAborted
+	}
+	got := <-done
+	return got.unpack()
+}
+
+func (got answer) unpack() (*http.Response, error) {
+	if got.panicked != nil {
+		panic(got.panicked) // on the caller's goroutine, as without us
+	}
+	return got.resp, got.err
+}
+
+var (
+	nopCloser         = reflect.TypeOf(io.NopCloser(nil))
+	nopCloserWriterTo = reflect.TypeOf(io.NopCloser(new(bytes.Reader)))
+)
+
+// inMemory reports whether body is one of those that http.NewRequest makes of
+// a buffer. Such a body never blocks, and closing it does nothing.
+func inMemory(body io.ReadCloser) bool {
+	if t := reflect.TypeOf(body); t != nopCloser && t != nopCloserWriterTo {
+		return false
+	}
+	switch reflect.ValueOf(body).Field(0).Interface().(type) {
+	case *bytes.Reader, *bytes.Buffer, *strings.Reader:
+		return true
+	}
+	return false
+}
