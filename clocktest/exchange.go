@@ -146,13 +146,14 @@ func (x *exchange) write() error {
 	if x.step.read == readDuplex {
 		return nil
 	}
-	if !x.u.HTTP2 {
-		return <-written
+	var abandon <-chan struct{}
+	if x.u.HTTP2 {
+		abandon = x.ctx.Done()
 	}
 	select {
 	case err := <-written:
 		return err
-	case <-x.ctx.Done():
+	case <-abandon:
 		return x.broken()
 	}
 }
@@ -228,22 +229,23 @@ func (x *exchange) respond(at time.Time) *http.Response {
 	return resp
 }
 
-// end closes the exchange, unless it is over.
+// end ends the exchange, unless it is over.
 func (x *exchange) end() {
 	x.unwatch()
 	x.over()
 }
 
+// over is end, called when the context ends.
 func (x *exchange) over() {
 	x.u.mu.Lock()
-	first, sending := x.seen.End.IsZero(), x.sending
-	if first {
+	if x.seen.End.IsZero() {
 		x.seen.End = x.u.clock.Now()
 		x.seen.Canceled = x.ctx.Err() != nil
 		close(x.done)
 	}
+	sending := x.sending
 	x.u.mu.Unlock()
-	if first && !sending {
+	if !sending {
 		x.closeBody()
 	}
 }

@@ -122,7 +122,7 @@ func (u *Upstream) begin(req *http.Request) (*exchange, error) {
 		step = step.choose(req)
 	}
 	x.step = step
-	x.unwatch = context.AfterFunc(ctx, x.end)
+	x.unwatch = context.AfterFunc(ctx, x.over)
 	return x, nil
 }
 
