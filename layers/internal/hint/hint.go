@@ -81,21 +81,12 @@ func Quota(h http.Header, now time.Time) (wait time.Duration, from Source) {
 }
 
 // groups returns the largest reset among the groups of which nothing remains.
-// A group's name is open and may be empty, so that only a walk over all fields
-// finds it. The walk looks for what remains of a group; the one field with its
-// reset is then looked up.
+// A group's name is open, so that only a walk over all fields finds it. The walk
+// looks for what remains, and looks up the one reset that belongs to it.
 func groups(h http.Header, now time.Time) (wait time.Duration, from Source) {
 	for name, remaining := range h {
-		var before, after string
-		var source Source
-		if group, ok := strings.CutPrefix(name, "X-Ratelimit-Remaining"); ok {
-			before, after, source = "X-Ratelimit-Reset", group, FromXRateLimit
-		} else if group, ok := strings.CutSuffix(name, "-Remaining"); ok && strings.HasPrefix(group, "Anthropic-Ratelimit-") {
-			before, after, source = group, "-Reset", FromAnthropicRateLimit
-		} else {
-			continue
-		}
-		if !nothing(remaining) {
+		before, after, source := resetName(name)
+		if source == None || !nothing(remaining) {
 			continue
 		}
 		d, ok := longest(h[before+after], func(value string) (time.Duration, bool) { return reset(value, now) })
@@ -107,12 +98,27 @@ func groups(h http.Header, now time.Time) (wait time.Duration, from Source) {
 	return wait, from
 }
 
+// resetName returns, of a field that says what remains of a group, the two
+// parts of the name of the group's reset. The group may be without a name, as in
+// X-RateLimit-Remaining and X-RateLimit-Reset.
+func resetName(remaining string) (before, after string, from Source) {
+	if group, ok := strings.CutPrefix(remaining, "X-Ratelimit-Remaining"); ok {
+		return "X-Ratelimit-Reset", group, FromXRateLimit
+	}
+	if strings.HasPrefix(remaining, "Anthropic-Ratelimit-") {
+		if group, ok := strings.CutSuffix(remaining, "-Remaining"); ok {
+			return group, "-Reset", FromAnthropicRateLimit
+		}
+	}
+	return "", "", None
+}
+
 // nothing reports whether any line of a remaining field says zero. Some servers
 // count in decimals and write 0.0. A negative number is no exhausted quota but
 // how others write that there is no limit.
 func nothing(remaining []string) bool {
 	for _, value := range remaining {
-		if whole, fraction, ok := number(trim(value)); ok && whole == 0 && fraction == 0 {
+		if whole, decimals, ok := number(trim(value)); ok && whole == 0 && strings.Trim(decimals, "0") == "" {
 			return true
 		}
 	}

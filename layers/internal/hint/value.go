@@ -55,14 +55,14 @@ const (
 // reset reads the reset of a vendor's group: a plain number, a duration such as
 // 6m0s, or an instant by RFC 3339.
 func reset(s string, now time.Time) (time.Duration, bool) {
-	if whole, fraction, ok := number(s); ok {
+	if whole, decimals, ok := number(s); ok {
 		switch {
 		case whole >= leastUnixMilli:
-			return until(time.UnixMilli(whole).Add(fraction/1000), now), true
+			return until(time.UnixMilli(whole).Add(fraction(decimals, time.Millisecond)), now), true
 		case whole >= leastUnix:
-			return until(time.Unix(whole, int64(fraction)), now), true
+			return until(time.Unix(whole, 0).Add(fraction(decimals, time.Second)), now), true
 		}
-		return times(whole, time.Second) + fraction, true
+		return times(whole, time.Second) + fraction(decimals, time.Second), true
 	}
 	if d, ok := duration(s); ok {
 		return d, true
@@ -79,7 +79,7 @@ func duration(s string) (sum time.Duration, ok bool) {
 	}
 	for s != "" {
 		i := span(s, func(c byte) bool { return isDigit(c) || c == '.' })
-		whole, fraction, ok := number(s[:i])
+		whole, decimals, ok := number(s[:i])
 		if !ok {
 			return 0, false
 		}
@@ -105,32 +105,31 @@ func duration(s string) (sum time.Duration, ok bool) {
 			return 0, false
 		}
 		s = s[i:]
-		if unit >= time.Second {
-			fraction *= unit / time.Second
-		} else {
-			fraction /= time.Second / unit
-		}
-		sum = plus(sum, plus(times(whole, unit), fraction))
+		sum = plus(sum, plus(times(whole, unit), fraction(decimals, unit)))
 	}
 	return sum, true
 }
 
-// number reads digits, or digits on both sides of a point. The fraction is that
-// of a second, cut to nanoseconds.
-func number(s string) (whole int64, fraction time.Duration, ok bool) {
+// number reads digits, or digits on both sides of a point.
+func number(s string) (whole int64, decimals string, ok bool) {
 	s, decimals, point := strings.Cut(s, ".")
-	if whole, ok = digits(s); !ok || !point {
-		return whole, 0, ok
+	if point {
+		if _, ok = digits(decimals); !ok {
+			return 0, "", false
+		}
 	}
-	if _, ok = digits(decimals); !ok {
-		return 0, 0, false
-	}
-	unit := time.Second
-	for i := 0; i < len(decimals) && unit > 1; i++ {
+	whole, ok = digits(s)
+	return whole, decimals, ok
+}
+
+// fraction returns the part of a unit that its decimals say, cut to nanoseconds
+// digit by digit.
+func fraction(decimals string, unit time.Duration) (part time.Duration) {
+	for i := 0; i < len(decimals) && unit > 0; i++ {
 		unit /= 10
-		fraction += time.Duration(decimals[i]-'0') * unit
+		part += time.Duration(decimals[i]-'0') * unit
 	}
-	return whole, fraction, true
+	return part
 }
 
 // digits reads a number of one or more digits, however many. What does not fit
