@@ -1,0 +1,133 @@
+package transport
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/weir-go/weir/layers"
+	"github.com/weir-go/weir/policy"
+)
+
+// Config is what a [Transport] is made of. The zero value is a transport with
+// the defaults of package policy over [Base].
+type Config struct {
+	// Base sends the requests. Nil: Base().
+	Base http.RoundTripper
+	// Policy says how calls are treated. The zero value: policy.Defaults().
+	Policy policy.Policy
+	// Clock gives the time of every decision and timer. Nil: the real clock.
+	Clock clock.Clock
+	// Outer are layers around a whole call, such as tracing; Inner are layers
+	// around each send, such as auth and signing, inside its deadline. The
+	// first of each is the outermost.
+	Outer, Inner []layers.Layer
+	// Observer is told of every event of every call. Nil: nobody.
+	Observer layers.Observer
+	// Rand gives the numbers in [0, 1) that spread waits. It is called
+	// concurrently. Nil: math/rand/v2.
+	Rand func() float64
+}
+
+// Transport sends requests under a policy. It is safe for concurrent use.
+type Transport struct {
+	*stack
+	view   policy.Settings
+	chains atomic.Pointer[chains]
+}
+
+// stack is what a transport shares with its views.
+type stack struct {
+	base         http.RoundTripper
+	env          *layers.Env
+	outer, inner []layers.Layer
+	table        atomic.Pointer[policy.Table]
+}
+
+// New returns a transport with the policy of cfg. It has no effect unless the
+// error is nil; else the error joins a *policy.ConfigError for every fault.
+func New(cfg Config) (*Transport, error) {
+	s := &stack{
+		base:  cfg.Base,
+		env:   &layers.Env{Clock: cfg.Clock, Observer: cfg.Observer, Rand: cfg.Rand},
+		outer: cfg.Outer, inner: cfg.Inner,
+	}
+	if err := s.update(cfg.Policy); err != nil {
+		return nil, err
+	}
+	if s.base == nil {
+		s.base = Base()
+	}
+	return &Transport{stack: s}, nil
+}
+
+// Update puts a policy in the place of the present one. Calls under way go on
+// under the old one, and shared state is kept by its identity. A policy that is
+// refused changes nothing; the error is New's. A view that the new policy has
+// no room for fails its calls before they are sent.
+func (t *Transport) Update(p policy.Policy) error { return t.update(p) }
+
+func (s *stack) update(p policy.Policy) error {
+	table, err := policy.Compile(p)
+	if err != nil {
+		return err
+	}
+	s.table.Store(table)
+	return nil
+}
+
+// With returns a view: a transport with settings of its own over those of the
+// routes, which shares everything else. It is refused if no route could use
+// the settings.
+func (t *Transport) With(s policy.Settings) (*Transport, error) {
+	view := t.view.With(s)
+	if err := t.table.Load().Check(view); err != nil {
+		return nil, err
+	}
+	return &Transport{stack: t.stack, view: view}, nil
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	chain, err := t.chain(req)
+	if err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		return nil, &layers.Error{Layer: "match", Err: err}
+	}
+	return chain.RoundTrip(req)
+}
+
+// CloseIdleConnections passes the call on to the base.
+func (t *Transport) CloseIdleConnections() {
+	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// match finds the routes of a request.
+func match(table *policy.Table, req *http.Request) (*policy.Line, error) {
+	if req.URL == nil {
+		return nil, errNoURL
+	}
+	return table.Line(req.Method, req.URL.Host, path(req.URL)), nil
+}
+
+// path is the path as it is sent.
+func path(u *url.URL) string {
+	if u.Opaque == "" {
+		return u.EscapedPath()
+	}
+	p := u.Opaque
+	if rest, ok := strings.CutPrefix(p, "//"); ok {
+		p = rest[len(rest):]
+		if i := strings.IndexByte(rest, '/'); i >= 0 {
+			p = rest[i:] // beyond the host
+		}
+	}
+	return p
+}
