@@ -1,9 +1,12 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,8 +29,29 @@ type Table struct {
 	states  map[stateNumber]any
 }
 
-// Compile checks a policy as a whole. Its error joins a [*ConfigError] for
-// every fault.
+// Compile checks a policy and makes a table of it. Its error joins a
+// [*ConfigError] for every fault.
+//
+// These are refused, on the policy itself, on every route together with those
+// that match whenever it does, and on every two routes that a request can match:
+//
+//   - a value out of the range that its field's comment gives
+//   - a timeout, MaxWait or FirstContent longer than the deadline that it runs
+//     under, a MinAttempt not below it, and hedges of which the last would be
+//     due after it: if the value is set where the deadline is, or on a more
+//     specific level. An inherited value is cut to a shorter deadline.
+//   - MaxDelay below BaseDelay, OpenMax below Open, and PingedGap, ThinkingGap
+//     or ToolGap below Gap
+//   - a breaker with both Failures and Ratio
+//   - a section that is enabled without its main number
+//   - a pattern that is malformed, or there twice; a name that is
+//   - two routes of one host whose paths cross, so that neither is more
+//     specific, with a field in common
+//   - different numbers for one state: a route that inherits a main number and
+//     sets another of the section's numbers
+//
+// What only three routes or more can bring about, [Line.Resolve] refuses when
+// such a line first occurs.
 func Compile(p Policy) (*Table, error) {
 	var found faults
 	own := newLevel("policy", p.Settings)
@@ -52,36 +76,38 @@ func Compile(p Policy) (*Table, error) {
 	return t, err
 }
 
-// compileRoutes parses the patterns and drops those that are malformed.
+// compileRoutes parses the patterns, drops the routes whose is malformed, and
+// lines up the others by precedence.
 func compileRoutes(routes []Route, found *faults) (levels []*level) {
+	// The order that they are written in does not matter, not even for errors.
+	routes = slices.SortedFunc(slices.Values(routes), func(a, b Route) int {
+		return cmp.Or(strings.Compare(a.Pattern, b.Pattern), strings.Compare(a.Name, b.Name))
+	})
+	names := map[string]int{}
+	for _, name := range reserved {
+		names[name]++
+	}
 	for _, r := range routes {
 		l := newLevel("route", r.Settings)
-		l.name = r.Name
-		if l.name == "" {
-			l.name = r.Pattern
-		}
+		l.name = cmp.Or(r.Name, r.Pattern)
+		names[l.name]++
 		l.vet(found)
 		var err error
 		if l.pattern, err = route.Parse(r.Pattern); err != nil {
-			found.add(&ConfigError{Route: l.name, Field: "Pattern", Value: fmt.Sprintf("%q", r.Pattern), Reason: err.Error()})
+			found.add(&ConfigError{Route: l.name, Field: "Pattern", Value: strconv.Quote(r.Pattern), Reason: err.Error()})
 			continue
 		}
 		levels = append(levels, l)
 	}
-	slices.SortStableFunc(levels, func(a, b *level) int { return a.pattern.Compare(b.pattern) })
-	taken := map[string]bool{}
-	for _, name := range reserved {
-		taken[name] = true
-	}
-	for _, l := range levels {
-		if taken[l.name] {
+	for _, r := range routes {
+		if r.Name != "" && names[r.Name] > 1 {
 			found.add(&ConfigError{
-				Route: l.name, Field: "Name", Value: fmt.Sprintf("%q", l.name),
-				Reason: "the name is taken; give each route one of its own, and none that is policy, view, call or default",
+				Route: r.Pattern, Field: "Name", Value: strconv.Quote(r.Name),
+				Reason: "the name is taken; give each route one of its own, and none of " + strings.Join(reserved, ", "),
 			})
 		}
-		taken[l.name] = true
 	}
+	slices.SortStableFunc(levels, func(a, b *level) int { return a.pattern.Compare(b.pattern) })
 	return levels
 }
 
@@ -236,10 +262,7 @@ func (t *Table) add(key string, routes []*level) *Line {
 	}
 	l := &Line{Kept: len(old) < maxLines, table: t, routes: routes}
 	if l.Kept {
-		lines := make(map[string]*Line, len(old)+1)
-		for k, v := range old {
-			lines[k] = v
-		}
+		lines := maps.Clone(old)
 		lines[key] = l
 		t.lines.Store(&lines)
 	}

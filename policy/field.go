@@ -7,6 +7,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -24,6 +25,7 @@ type field struct {
 // A rule says which values a field takes on its own.
 type rule struct {
 	off     bool   // Off is a value of the field
+	main    bool   // it is its section's main number, or one of the two
 	bounded bool   // it may not exceed the deadline
 	limit   string // the values that it takes, in words
 	ok      func(reflect.Value) bool
@@ -40,7 +42,7 @@ var rules = map[string]rule{
 	"Timeouts.Write":    {off: true, bounded: true},
 	"Timeouts.Read":     {off: true, bounded: true},
 	"Timeouts.Attempt":  {off: true, bounded: true},
-	"Retry.MaxAttempts": whole(1, 10),
+	"Retry.MaxAttempts": main(whole(1, 10)),
 	"Retry.BaseDelay":   {off: true},
 	"Retry.MinAttempt":  {off: true},
 	"Retry.MaxHint":     {off: true},
@@ -49,15 +51,17 @@ var rules = map[string]rule{
 	"Retry.Statuses": {limit: "400 to 599", ok: func(v reflect.Value) bool {
 		return !slices.ContainsFunc(v.Interface().([]int), func(s int) bool { return s < 400 || s > 599 })
 	}},
-	"Hedge.Delay":         span(time.Millisecond),
+	"Hedge.Delay":         main(span(time.Millisecond)),
 	"Hedge.Max":           whole(1, 4),
-	"Breaker.Ratio":       {limit: "above 0, at most 1", ok: share},
+	"Breaker.Failures":    main(rule{}),
+	"Breaker.Ratio":       main(rule{limit: "above 0, at most 1", ok: share}),
 	"Breaker.MinRequests": whole(2, math.MaxInt32),
 	"Breaker.OpenJitter":  {off: true, limit: "above 0, at most 1", ok: share},
-	"Rate.PerSecond": {limit: "one a year to 1e9 a second", ok: func(v reflect.Value) bool {
+	"Rate.PerSecond": main(rule{limit: "one a year to 1e9 a second", ok: func(v reflect.Value) bool {
 		return v.Float() >= 1/maxDuration.Seconds() && v.Float() <= 1e9
-	}},
+	}}),
 	"Rate.MaxWait":        {off: true, bounded: true},
+	"InFlight.Max":        main(rule{}),
 	"InFlight.MaxWait":    {off: true, bounded: true},
 	"Stream.FirstContent": {off: true, bounded: true},
 	"Stream.Gap":          {off: true},
@@ -76,6 +80,11 @@ var kinds = map[reflect.Type]rule{
 	reflect.TypeFor[Toggle](): {limit: "On or Off", ok: func(v reflect.Value) bool {
 		return v.Int() == On || v.Int() == Off
 	}},
+}
+
+func main(r rule) rule {
+	r.main = true
+	return r
 }
 
 func whole(low, high int64) rule {
@@ -239,17 +248,22 @@ func (r ref) show(v reflect.Value) string {
 		case Off:
 			return "off"
 		}
+	case string:
+		return strconv.Quote(x)
 	case []int:
 		return strings.Trim(fmt.Sprint(x), "[]")
 	}
 	switch {
 	case v.Kind() == reflect.Func:
-		return "a function"
+		return aFunction
 	case isOff(v):
 		return "off"
 	}
 	return fmt.Sprint(v)
 }
+
+// aFunction is how a function is shown that has no name here.
+const aFunction = "a function"
 
 // isOff reports whether v is a number, and that number is Off.
 func isOff(v reflect.Value) bool {

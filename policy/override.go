@@ -2,16 +2,19 @@ package policy
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
 // An Override changes the settings of single calls. One that is kept and used
-// for many calls costs little more than none, since what a transport compiles
-// for it is kept with it, for as long as it lives.
+// for many calls costs little more than none: what a transport compiles for it
+// lives and dies with it.
 type Override struct {
 	settings Settings
-	// Chains is where transports keep what they compiled for the override.
-	Chains sync.Map
+
+	mu     sync.Mutex
+	owners []any // the keys of chains, the oldest first
+	chains sync.Map
 }
 
 // NewOverride returns an override with the settings.
@@ -27,7 +30,7 @@ func (o *Override) Context(ctx context.Context) context.Context {
 }
 
 // WithOverride returns a context whose calls have the settings, as a one-off:
-// they are checked and compiled for each call anew.
+// they are checked and compiled for each context anew.
 func WithOverride(ctx context.Context, s Settings) context.Context {
 	return NewOverride(s).Context(ctx)
 }
@@ -39,3 +42,27 @@ func OverrideFrom(ctx context.Context) *Override {
 }
 
 type overrideKey struct{}
+
+// maxOwners bounds what an override keeps alive of transports and tables that
+// have been given up.
+const maxOwners = 8
+
+// Chains returns where an owner keeps what it compiles for the override, by
+// [*Line]. The owner is a pointer that stands for one table under one view; the
+// last 8 to ask for the first time are remembered.
+func (o *Override) Chains(owner any) *sync.Map {
+	if m, ok := o.chains.Load(owner); ok {
+		return m.(*sync.Map)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	m, known := o.chains.LoadOrStore(owner, new(sync.Map))
+	if !known {
+		o.owners = append(o.owners, owner)
+		if len(o.owners) > maxOwners {
+			o.chains.Delete(o.owners[0])
+			o.owners = slices.Delete(o.owners, 0, 1)
+		}
+	}
+	return m.(*sync.Map)
+}

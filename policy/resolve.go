@@ -43,6 +43,11 @@ func (l *Line) Resolve(view Settings, call *Override) (*Resolved, error) {
 	if found != nil {
 		return nil, found.join()
 	}
+	return m.resolved(l), nil
+}
+
+// resolved makes the form of m that layers and transports use.
+func (m *merged) resolved(l *Line) *Resolved {
 	r := &Resolved{
 		Settings:      m.Settings,
 		BreakerState:  m.state(failures),
@@ -69,7 +74,7 @@ func (l *Line) Resolve(view Settings, call *Override) (*Resolved, error) {
 		r.Budgets[name] = rate
 		r.BudgetStates[name] = m.state(ref{perSecond.field, true, name})
 	}
-	return r, nil
+	return r
 }
 
 func (t *Table) resolve(routes []*level, view Settings, call *Override) (*merged, faults) {

@@ -57,57 +57,52 @@ func (m *merged) check(found *faults) {
 	within := func(r ref) bool {
 		return m.Deadline > 0 && r.enabled(&m.Settings) && m.from[r] >= m.from[deadline]
 	}
-	const remedy = "shorten it, or set a longer Deadline beside it"
+	const remedy = "; shorten it, or set a longer Deadline beside it"
 	for r, v := range m.all() {
 		if r.bounded && within(r) && v.Int() > int64(m.Deadline) {
-			found.add(m.fault(r, deadline, "it outlasts the deadline that it runs under; "+remedy))
+			found.add(m.fault(r, deadline, "it outlasts %s"+remedy))
 		}
 		if slices.Contains(required, r.field) && v.IsZero() && r.enabled(&m.Settings) {
-			e := m.fault(r.beside("Enabled"), r, "")
-			e.Field, e.Value, e.Limit = r.String(), "unset", r.limit
-			e.Reason = "the section is enabled, and this number has no default; set it"
-			found.add(e)
+			found.add(&ConfigError{
+				Route: m.levels[m.from[r.beside("Enabled")]].name, Field: r.String(), Value: "unset", Limit: r.limit,
+				Reason: "the section is enabled, and its main number has no default; set it",
+			})
 		}
 	}
 	if within(minAttempt) && m.Retry.MinAttempt >= m.Deadline {
-		found.add(m.fault(minAttempt, deadline, "no attempt could follow the first in time; "+remedy))
+		found.add(m.fault(minAttempt, deadline, "it is not below %s, so that no attempt could follow the first"+remedy))
 	}
 	if last := time.Duration(m.Hedge.Max) * m.Hedge.Delay; last >= m.Deadline && (within(hedgeDelay) || within(hedgeMax)) {
 		r := hedgeDelay
 		if m.from[hedgeMax] > m.from[r] {
 			r = hedgeMax
 		}
-		e := m.fault(r, deadline, fmt.Sprintf(
-			"the last of %d hedges after %v each would be due at %v, not before the deadline; "+remedy, m.Hedge.Max, m.Hedge.Delay, last))
-		found.add(e)
+		found.add(m.fault(r, deadline, fmt.Sprintf("hedge %d would be due after %v, not before %%s; lower Hedge.Delay or Hedge.Max, or set a longer Deadline beside them", m.Hedge.Max, last)))
 	}
 	for _, o := range ordered {
 		low, high := o[0].in(&m.Settings).Int(), o[1].in(&m.Settings).Int()
 		switch {
 		case low <= high || high == Off || !o[0].enabled(&m.Settings):
 		case m.from[o[1]] > m.from[o[0]]:
-			found.add(m.fault(o[1], o[0], fmt.Sprintf("it is below %s; raise it, or lower that too", o[0])))
+			found.add(m.fault(o[1], o[0], "it is below %s; raise it, or lower that too"))
 		default:
-			found.add(m.fault(o[0], o[1], fmt.Sprintf("it is above %s; lower it, or raise that too", o[1])))
+			found.add(m.fault(o[0], o[1], "it is above %s; lower it, or raise that too"))
 		}
 	}
 	if m.Breaker.Enabled == On && m.Breaker.Failures != 0 && m.Breaker.Ratio != 0 {
-		found.add(m.fault(ratio, failures, "Failures is set beside it; choose one of the two"))
+		found.add(m.fault(ratio, failures, "%s is set beside it; choose one of the two"))
 	}
 }
 
-// fault makes the error of a setting that another one limits. It is a fault of
-// the more specific of the two levels that set them.
+// fault makes the error of a setting that another one limits, which goes into
+// the reason together with where it comes from. It is a fault of the more
+// specific of the two levels.
 func (m *merged) fault(r, by ref, reason string) *ConfigError {
-	e := &ConfigError{
+	return &ConfigError{
 		Route:  m.levels[max(m.from[r], m.from[by])].name,
 		Field:  r.String(),
 		Value:  r.show(r.in(&m.Settings)),
 		Limit:  by.show(by.in(&m.Settings)),
-		Reason: reason,
+		Reason: fmt.Sprintf(reason, fmt.Sprintf("%s (%s)", by, m.source(by))),
 	}
-	if m.from[r] != m.from[by] {
-		e.Limit += fmt.Sprintf(" from %s", m.levels[m.from[by]])
-	}
-	return e
 }

@@ -19,15 +19,25 @@ const (
 // Toggle is a switch: zero inherits, [On], [Off].
 type Toggle = stream.Toggle
 
-// Stream is the section of the stream guard.
+// Stream is the section of the stream guard. Its main setting is Enabled: no
+// number enables it. [Defaults] has its numbers.
 type Stream = stream.Limits
 
-// Settings is everything that a route, a view or a call can say about calls.
+// Settings is everything that a policy, a route, a view or a call can say about
+// calls.
 //
-// A zero field inherits from the next more general level, [Off] turns the
-// setting off. Settings merge field by field.
+// A field that is zero inherits the value of the next more general level, one
+// that is not replaces it; where a field merges in another way, its comment
+// says so. [Off] turns off what the field stands for, if its comment says what
+// that means, and is refused otherwise. Every section but Timeouts has a switch,
+// Enabled, and, Stream aside, a main number: setting the number turns the
+// section on, setting it to Off turns the section off, and Enabled beside it
+// overrules both. A section that is off keeps its numbers for a more specific
+// level that turns it on again.
 type Settings struct {
-	// Deadline bounds the whole call: waits, sends, backoff, redirects, body.
+	// Deadline bounds the whole call: waits, sends, backoff, redirects and the
+	// body. Default 60 s. Off: only the caller's context bounds it. A deadline
+	// shorter than what is inherited cuts it; see [Compile].
 	Deadline time.Duration
 	Timeouts Timeouts
 	Retry    Retry
@@ -35,84 +45,107 @@ type Settings struct {
 	Breaker  Breaker
 	// Rate is the unnamed budget.
 	Rate Rate
-	// Budgets are further budgets, merged by name. A send takes a turn in
-	// each, all or none.
+	// Budgets are further budgets. A send takes a turn in Rate and in each of
+	// them, all or none. They merge by name, and each as Rate does.
 	Budgets  map[string]Rate
 	InFlight InFlight
 	Stream   Stream
 }
 
-// Timeouts bounds each phase of one send.
+// Timeouts bounds each phase of one send. Each is cut to the time left when the
+// send begins.
 type Timeouts struct {
-	// Pool bounds the wait for a pooled connection.
+	// Pool bounds the wait for a pooled connection. Default 15 s. Off: no bound.
 	Pool time.Duration
-	// Connect bounds DNS, TCP and TLS together.
+	// Connect bounds DNS, TCP and TLS together. Default 10 s. Off: no bound.
 	Connect time.Duration
-	// Write bounds a gap without progress of the request body.
+	// Write bounds a gap without progress of the request body. Default 10 s.
+	// Off: no bound.
 	Write time.Duration
 	// Read bounds the wait for headers once the request is written, then each
-	// Read of the body.
+	// Read of the body. Default 30 s. Off: no bound.
 	Read time.Duration
-	// Attempt bounds one send, its body included.
+	// Attempt bounds one send, its body included. Default Off: no bound.
 	Attempt time.Duration
 }
 
 // Retry says when and how often a call is sent again.
 type Retry struct {
+	// Enabled is On by default.
 	Enabled Toggle
-	// MaxAttempts counts the first send too; 1 is no retry. It is the
-	// section's main number.
+	// MaxAttempts counts the first send too, 1 to 10; 1 is no retry. Default 3.
+	// It is the section's main number.
 	MaxAttempts int
-	// BaseDelay and MaxDelay span the exponential curve of the backoff.
+	// BaseDelay and MaxDelay span the exponential curve of the backoff, of
+	// which each wait is a random part. Defaults 250 ms and 5 s. BaseDelay Off:
+	// no wait, but for a server's Retry-After.
 	BaseDelay, MaxDelay time.Duration
 	// MinAttempt is the least time left that a further attempt is worth.
+	// Default 50 ms. Off: any.
 	MinAttempt time.Duration
-	// MaxHint is the longest Retry-After that is waited for.
+	// MaxHint is the longest Retry-After that is waited for; a longer one ends
+	// the call. Default 30 s. Off: whatever the time left allows.
 	MaxHint time.Duration
 	// Buffer is how many bytes of a body without GetBody are kept for replay.
+	// Default 64 KiB. Off: none, so that such a body is sent once.
 	Buffer int64
-	// Budget is the share of re-sends that a first send may cause on an
-	// origin, 0 to 1.
+	// Budget is how many re-sends a first send adds to those that its origin
+	// may have, above 0 to 1. Default 0.1. Off: no budget.
 	Budget float64
 	// Idempotent declares every request of the route safe to send again.
+	// Default Off.
 	Idempotent Toggle
-	// Statuses replaces the list of statuses that are retried.
+	// Statuses are those that are retried, 400 to 599. The list replaces an
+	// inherited one as a whole; nil inherits, and an empty one that is not nil
+	// is none. Default 408, 425, 429, 500, 502, 503 and 504.
 	Statuses []int
-	// Check replaces the classification of an outcome.
+	// Check decides whether an outcome is retried. Nil inherits; the default is
+	// weir's own.
 	Check retryablehttp.CheckRetry
-	// Backoff replaces the computation of the wait.
+	// Backoff computes a wait from BaseDelay and MaxDelay. Nil inherits; the
+	// default is full jitter.
 	Backoff retryablehttp.Backoff
 }
 
 // Hedge sends a competing attempt after a delay.
 type Hedge struct {
+	// Enabled is Off by default.
 	Enabled Toggle
-	// Delay is how long an attempt is left alone. The section's main number.
+	// Delay is how long an attempt is left alone, at least 1 ms. No default. It
+	// is the section's main number.
 	Delay time.Duration
-	// Max is the number of extra sends.
+	// Max is the number of extra sends, 1 to 4. Default 1.
 	Max int
 }
 
 // Breaker refuses calls to an origin that fails.
+//
+// Its numbers, all but Enabled, are those of a state that calls share: a view
+// or an override cannot set them.
 type Breaker struct {
+	// Enabled is Off by default.
 	Enabled Toggle
-	// Failures is how many consecutive failures open the circuit. Failures or
-	// Ratio is the section's main number: setting one drops an inherited other.
+	// Failures is how many consecutive failures open the circuit. Default 5.
+	// Failures or Ratio is the section's main number: setting one drops an
+	// inherited other.
 	Failures int
-	// Ratio is the share of failures over Window that opens the circuit.
+	// Ratio is the share of failures over Window that opens the circuit, above
+	// 0 to 1. No default.
 	Ratio float64
-	// MinRequests is the least number of requests that Ratio is judged on.
+	// MinRequests is the least number of requests that Ratio is judged on, at
+	// least 2. Default 20.
 	MinRequests int
-	// Window is the time over which Ratio is counted.
+	// Window is the time over which Ratio is counted. Default 30 s.
 	Window time.Duration
-	// Open is how long the circuit stays open the first time.
+	// Open is how long the circuit stays open the first time. Default 10 s.
 	Open time.Duration
-	// OpenMax bounds the doubling of Open.
+	// OpenMax is where the doubling of Open ends, at least Open. Default 2 min.
 	OpenMax time.Duration
-	// OpenJitter spreads the open time, 0 to 1.
+	// OpenJitter is the random share of the open time, above 0 to 1. Default
+	// 0.1. Off: none.
 	OpenJitter float64
-	// Probes is how many calls a half-open circuit admits, and how many
-	// successes close it.
+	// Probes is how many calls a half-open circuit admits at once, and how many
+	// successes close it. Default 1.
 	Probes int
 	// Key says which requests share a circuit. Nil inherits; the default is
 	// [ByOrigin].
@@ -120,36 +153,47 @@ type Breaker struct {
 }
 
 // Rate is a budget of sends.
+//
+// PerSecond, Burst and Key are those of a bucket that calls share: a view or an
+// override cannot set them.
 type Rate struct {
+	// Enabled is Off by default.
 	Enabled Toggle
-	// PerSecond is the rate in sends, or units of Cost, a second. The
-	// section's main number.
+	// PerSecond is the rate in sends, or units of Cost, a second. No default.
+	// It is the section's main number.
 	PerSecond float64
-	// Burst is how many may go at once.
+	// Burst is how many may go at once. Default 1.
 	Burst int
-	// MaxWait bounds the wait for a turn. The default is the time left.
+	// MaxWait bounds the wait for a turn. The default, which is zero, is the
+	// time left. Off: no wait, what has no turn at once is refused.
 	MaxWait time.Duration
-	// Cost says how much a request takes. Nil inherits; the default is one.
+	// Cost says how many units a request takes. Nil inherits; the default is
+	// one.
 	Cost func(*http.Request) int
-	// Key says which requests share a budget. Nil inherits; the default is
+	// Key says which requests share a bucket. Nil inherits; the default is
 	// [ByOrigin].
 	Key KeyFunc
 }
 
 // InFlight bounds how many sends are under way at once.
+//
+// Max and Key are those of slots that calls share: a view or an override cannot
+// set them.
 type InFlight struct {
+	// Enabled is Off by default.
 	Enabled Toggle
-	// Max is the number of slots. The section's main number.
+	// Max is the number of slots. No default. It is the section's main number.
 	Max int
-	// MaxWait bounds the wait for a slot. Off, the default, sheds at once.
+	// MaxWait bounds the wait for a slot. Default Off: no wait, what has no
+	// slot at once is refused.
 	MaxWait time.Duration
 	// Key says which requests share the slots. Nil inherits; the default is
 	// [ByOrigin].
 	Key KeyFunc
 }
 
-// KeyFunc names the state that a request shares with others. Requests with
-// the same key share it.
+// KeyFunc names the state that a request shares with others: those with the
+// same key share it.
 type KeyFunc func(*http.Request) string
 
 // Route is the settings of the requests that a pattern matches.
@@ -162,7 +206,7 @@ type Route struct {
 }
 
 // Policy is the settings of all calls and those of single routes. The order of
-// the routes does not matter.
+// the routes does not matter. The zero Policy is that of [Defaults].
 type Policy struct {
 	Settings
 	Routes []Route

@@ -1,0 +1,245 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/weir-go/weir/route"
+)
+
+// An advisor works out what settings that are allowed come to. All of it is
+// arithmetic on the numbers of the policy.
+type advisor struct {
+	*merged
+	request  *http.Request
+	maxConns int // of the base to a host; 0: any number
+
+	timeline []Step
+	advice   []string
+}
+
+func (a *advisor) say(format string, args ...any) {
+	a.advice = append(a.advice, fmt.Sprintf(format, args...))
+}
+
+func (a *advisor) advise() {
+	attempts, hedges := a.sends()
+	length, limit := a.attempt()
+	a.draw(attempts, length, limit)
+	a.fit(attempts, length, limit)
+	a.amplify(attempts, hedges)
+	a.trips()
+	a.occupy()
+	a.hostless()
+}
+
+// sends returns how many attempts the request has, and how many hedges each of
+// them.
+func (a *advisor) sends() (attempts, hedges int) {
+	attempts = 1
+	if a.Retry.Enabled == On {
+		attempts = a.Retry.MaxAttempts
+	}
+	if a.Hedge.Enabled == On && a.Stream.Enabled != On {
+		hedges = a.Hedge.Max
+	}
+	if attempts+hedges == 1 || a.Retry.Idempotent == On || a.request.Header.Get("Idempotency-Key") != "" {
+		return attempts, hedges
+	}
+	switch a.request.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return attempts, hedges
+	}
+	a.say("a %s that may have reached the server is not sent again, though Retry.MaxAttempts is %d; give it an Idempotency-Key, or set Retry.Idempotent",
+		a.request.Method, attempts)
+	return 1, 0
+}
+
+// attempt returns how long a send to a server that never answers lasts, and the
+// setting that ends it; 0 if none does.
+func (a *advisor) attempt() (length time.Duration, limit string) {
+	length, limit = a.Timeouts.Read, "Timeouts.Read"
+	if a.Stream.Enabled == On && a.Stream.FirstContent > 0 {
+		length, limit = a.Stream.FirstContent, "Stream.FirstContent"
+	}
+	if t := a.Timeouts.Attempt; t > 0 && (length <= 0 || t < length) {
+		length, limit = t, "Timeouts.Attempt"
+	}
+	return max(length, 0), limit
+}
+
+// wait returns the longest backoff after the n-th attempt.
+func (a *advisor) wait(n int) time.Duration {
+	base, most := max(a.Retry.BaseDelay, 0), a.Retry.MaxDelay
+	if a.Retry.Backoff != nil || base > most>>(n-1) {
+		return most
+	}
+	return base << (n - 1)
+}
+
+// worthwhile reports whether a further attempt begins with so much time left.
+func (a *advisor) worthwhile(left time.Duration) bool {
+	return a.Deadline <= 0 || left >= max(a.Retry.MinAttempt, 1)
+}
+
+// draw makes the timeline.
+func (a *advisor) draw(attempts int, length time.Duration, limit string) {
+	var now time.Duration
+	step := func(format string, args ...any) {
+		a.timeline = append(a.timeline, Step{now.String(), fmt.Sprintf(format, args...)})
+	}
+	for n := 1; ; n++ {
+		step("send %d", n)
+		switch {
+		case a.Deadline > 0 && (length == 0 || now+length >= a.Deadline):
+			now = a.Deadline
+			step("the deadline ends the call")
+			return
+		case length == 0:
+			step("nothing ends the wait")
+			a.say("nothing bounds the wait for an answer; set Deadline, Timeouts.Read or Timeouts.Attempt")
+			return
+		}
+		now += length
+		if n == attempts {
+			step("%s ends the call", limit)
+			return
+		}
+		wait := a.wait(n)
+		if left := a.Deadline - now - wait; !a.worthwhile(left) {
+			step("%s ends the call: a wait of %v would leave %v for send %d", limit, wait, max(left, 0), n+1)
+			return
+		}
+		step("%s ends send %d; wait up to %v", limit, n, wait)
+		now += wait
+	}
+}
+
+// fit compares the attempts and the backoffs between them with the deadline.
+func (a *advisor) fit(attempts int, length time.Duration, limit string) {
+	if a.Deadline <= 0 || attempts == 1 {
+		return
+	}
+	var waits time.Duration
+	fitting, room := 0, attempts
+	for n := 1; n <= attempts; n++ {
+		if n > 1 {
+			waits += a.wait(n - 1)
+		}
+		if time.Duration(n)*length+waits <= a.Deadline {
+			fitting = n
+		}
+		if room == attempts && !a.worthwhile(a.Deadline-waits) {
+			room = n - 1
+			a.say("attempt %d may find no time left: the backoffs before it take up to %v of the %v, and Retry.MinAttempt is %v; shorten the delays, or lower Retry.MaxAttempts to %d",
+				n, waits, a.Deadline, max(a.Retry.MinAttempt, 0), room)
+		}
+	}
+	if fitting == attempts || length == 0 {
+		return
+	}
+	total := time.Duration(attempts)*length + waits
+	remedy := fmt.Sprintf("raise Deadline to %v", total)
+	if each := ((a.Deadline - waits) / time.Duration(attempts)).Truncate(time.Millisecond); each > 0 {
+		remedy += fmt.Sprintf(", or lower %s to %v", limit, each)
+	}
+	a.say("%d of %d attempts fit the deadline of %v in full: %[2]d x %[4]v of %s and %v of backoff come to %v; to fit all, %s",
+		fitting, attempts, a.Deadline, length, limit, waits, total, remedy)
+}
+
+// amplify tells what one call may cost the server.
+func (a *advisor) amplify(attempts, hedges int) {
+	sends := attempts * (1 + hedges)
+	if sends == 1 {
+		return
+	}
+	average := "nothing holds the average; set Retry.Budget"
+	if a.Retry.Budget > 0 {
+		average = fmt.Sprintf("Retry.Budget %g holds the average at %g; lower it, Retry.MaxAttempts or Hedge.Max for less", a.Retry.Budget, 1+a.Retry.Budget)
+	}
+	a.say("a call may cost the server %d sends (%d x (1 + %d): attempts, and the hedges of each); %s", sends, attempts, hedges, average)
+}
+
+// rates yields the budgets that count sends.
+func (a *advisor) rates(yield func(ref, Rate) bool) {
+	for main := range a.mains {
+		r := a.Rate
+		if main.named {
+			r = a.Budgets[main.budget]
+		}
+		if main.field == perSecond.field && r.Enabled == On && r.Cost == nil && !yield(main, r) {
+			return
+		}
+	}
+}
+
+// trips finds a budget that keeps the breaker from ever having enough to judge.
+func (a *advisor) trips() {
+	b := a.Breaker
+	if b.Enabled != On || b.Ratio == 0 {
+		return
+	}
+	for main, r := range a.rates {
+		sends := math.Floor(r.PerSecond*b.Window.Seconds()) + float64(r.Burst)
+		if sends < float64(b.MinRequests) && r.Key.same(b.Key) {
+			a.say("the breaker can never trip: %s %g and a burst of %d let at most %g sends through in Breaker.Window %v, below Breaker.MinRequests %d; lower that, or widen the window",
+				main, r.PerSecond, r.Burst, sends, b.Window, b.MinRequests)
+		}
+	}
+}
+
+// occupy compares the most calls that the rate lets in with the room for them.
+func (a *advisor) occupy() {
+	o := Occupancy{Stay: max(a.Deadline, 0)}
+	if a.Stream.Enabled == On {
+		o.Stay = 0 // the deadline bounds only the opening
+	}
+	for _, r := range a.rates {
+		if o.PerSecond == 0 || r.PerSecond < o.PerSecond {
+			o.PerSecond = r.PerSecond
+		}
+	}
+	conns := "the base's MaxConnsPerHost"
+	inFlight := a.InFlight.Enabled == On
+	if inFlight && a.maxConns > 0 && a.InFlight.Max > a.maxConns {
+		a.say("InFlight.Max %d is above %s %d, so that sends which have a slot wait for a connection; lower InFlight.Max, or raise that", a.InFlight.Max, conns, a.maxConns)
+	}
+	if o.PerSecond == 0 {
+		return
+	}
+	if inFlight {
+		if excess := o.Exceeds("InFlight.Max", a.InFlight.Max); excess != "" {
+			a.say("%s", excess)
+		}
+	} else if a.maxConns > 0 {
+		if excess := o.Exceeds(conns, a.maxConns); excess != "" {
+			a.say("%s", excess)
+		}
+	}
+}
+
+// hostless finds settings of a route without a host that one for all of a host
+// overrides, though its path is more specific: hosts go before paths.
+func (a *advisor) hostless() {
+	for i, l := range a.levels {
+		if l.kind != "route" || l.pattern.Host() != "" {
+			continue
+		}
+		for _, s := range l.set {
+			o := a.levels[a.from[s.ref]]
+			if a.from[s.ref] <= i || o.kind != "route" || o.pattern.Host() == "" || pathOnly(l).Relation(pathOnly(o)) != route.MoreSpecific {
+				continue
+			}
+			a.say("%s %s of %q yields to %s of %q, since a host goes before a path; put the host %s into the former's pattern to turn that round",
+				s.ref, s.show(s.value), l.pattern, s.show(s.in(&a.Settings)), o.pattern, o.pattern.Host())
+		}
+	}
+}
+
+// pathOnly returns a route's pattern without method and host.
+func pathOnly(l *level) route.Pattern {
+	p, _ := route.Parse(l.pattern.Path()) // the path of a pattern is a pattern
+	return p
+}

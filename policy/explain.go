@@ -1,0 +1,142 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+)
+
+// An Explanation is what a policy means for one request.
+type Explanation struct {
+	// Method and URL are those of the request, without userinfo, query and
+	// fragment.
+	Method string `json:"method"`
+	URL    string `json:"url"`
+	// Route is the name of the most specific route, and Routes the patterns of
+	// all that match, from general to specific.
+	Route  string   `json:"route,omitempty"`
+	Routes []string `json:"routes,omitempty"`
+	// Refused is why the call would fail before anything is sent: a [ConfigError]
+	// each. What follows is then what led to it.
+	Refused []string `json:"refused,omitempty"`
+	// Settings are those in effect. A section that is off has only its switch,
+	// and what has neither a value nor a default is left out.
+	Settings []Effective `json:"settings"`
+	// Chain is the names of the layers, outermost first.
+	Chain []string `json:"chain,omitempty"`
+	// Timeline is the call at its longest: the server never answers, and each
+	// backoff takes all it may.
+	Timeline []Step `json:"timeline,omitempty"`
+	// Advice is what is allowed, but perhaps not meant.
+	Advice []string `json:"advice,omitempty"`
+}
+
+// Effective is a setting in effect.
+type Effective struct {
+	Field  string `json:"field"`  // its path in Go
+	Value  string `json:"value"`  // as text; durations as "1m30s" or "off"
+	Source string `json:"source"` // default, policy, route "its name", view or call
+	Note   string `json:"note,omitempty"`
+}
+
+// A Step is one event of a timeline.
+type Step struct {
+	At   string `json:"at"` // since the call began
+	What string `json:"what"`
+}
+
+// Explain tells what a line means for a request under the settings of a view
+// and the override of a call, which may be nil. The chain is asked for the names
+// of the layers unless the settings are refused. The number of connections that
+// the base allows a host is 0 if it does not limit them.
+func (l *Line) Explain(r *http.Request, view Settings, call *Override, chain func(*Resolved) []string, maxConnsPerHost int) Explanation {
+	m, found := l.table.resolve(l.routes, view, call)
+	e := Explanation{
+		Method: r.Method,
+		URL:    (&url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host, Path: r.URL.Path, RawPath: r.URL.RawPath}).String(),
+	}
+	if e.Method == "" {
+		e.Method = http.MethodGet
+	}
+	for _, route := range l.routes {
+		e.Route = route.name
+		e.Routes = append(e.Routes, route.pattern.String())
+	}
+	for r, v := range m.all() {
+		if v.IsZero() || r.name != "Enabled" && !r.enabled(&m.Settings) {
+			continue
+		}
+		s := Effective{Field: r.String(), Value: r.show(v), Source: m.source(r)}
+		if r.bounded && m.Deadline > 0 && v.Int() > int64(m.Deadline) {
+			s.Note = fmt.Sprintf("cut to the deadline, %v", m.Deadline)
+		}
+		e.Settings = append(e.Settings, s)
+	}
+	for _, f := range found {
+		e.Refused = append(e.Refused, f.Error())
+	}
+	if found == nil {
+		e.Chain = chain(m.resolved(l))
+		a := advisor{merged: m, request: r, maxConns: maxConnsPerHost}
+		a.advise()
+		e.Timeline, e.Advice = a.timeline, a.advice
+	}
+	return e
+}
+
+// source says which level a setting has its value from.
+func (m *merged) source(r ref) string { return m.levels[m.from[r]].String() }
+
+// String returns the explanation as text.
+func (e Explanation) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s\n", e.Method, e.URL)
+	if e.Route == "" {
+		b.WriteString("no route matches\n")
+	} else {
+		fmt.Fprintf(&b, "route %q of %s\n", e.Route, strings.Join(e.Routes, " < "))
+	}
+	list(&b, "refused", e.Refused)
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, "\nsettings\n")
+	for _, s := range e.Settings {
+		fmt.Fprintf(w, "  %s\t%s\t%s", s.Field, s.Value, s.Source)
+		if s.Note != "" {
+			fmt.Fprintf(w, "; %s", s.Note)
+		}
+		fmt.Fprintln(w)
+	}
+	w.Flush()
+	if e.Chain != nil {
+		fmt.Fprintf(&b, "\nchain\n  %s\n", strings.Join(e.Chain, " > "))
+	}
+	if e.Timeline != nil {
+		fmt.Fprint(w, "\nif the server never answers\n")
+		for _, s := range e.Timeline {
+			fmt.Fprintf(w, "  %s\t%s\n", s.At, s.What)
+		}
+		w.Flush()
+	}
+	list(&b, "advice", e.Advice)
+	return b.String()
+}
+
+func list(b *strings.Builder, title string, items []string) {
+	if items == nil {
+		return
+	}
+	fmt.Fprintf(b, "\n%s\n", title)
+	for _, s := range items {
+		fmt.Fprintf(b, "  - %s\n", s)
+	}
+}
+
+// MarshalJSON returns the explanation as an object with one member a field, in
+// their order.
+func (e Explanation) MarshalJSON() ([]byte, error) {
+	type plain Explanation // without this method
+	return json.Marshal(plain(e))
+}
