@@ -3,7 +3,6 @@ package clocktest
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"sync/atomic"
@@ -27,7 +26,7 @@ func newBody(x *exchange, resp *http.Response, at time.Time) *body {
 	b := &body{x: x, resp: resp, at: at, chunks: x.step.chunks}
 	x.u.mu.Lock()
 	defer x.u.mu.Unlock()
-	x.u.open[b] = fmt.Sprintf("%s %s", x.seen.Method, x.seen.URL.Redacted())
+	x.u.open[b] = x.seen
 	return b
 }
 

@@ -15,18 +15,20 @@ import (
 //
 // It reads the time that package time reads in the bubble, and its timers are
 // timers of the bubble. A context.WithTimeout of the standard library, a timer
-// of net/http and a timer made here thus share one time line, exact to the
-// nanosecond, and Stop, Reset, and delays of zero or less do what they do in
-// production. That is why it is not a [clock.Mock], although it has the Add and
-// Set of one: a Mock has a time of its own beside the bubble's, drifts from it
-// by a millisecond with each timer that fires, and misses a Reset.
+// of net/http and a timer made here thus share one time line, and Stop, Reset,
+// and delays of zero or less do what they do in production.
+//
+// That is why it is not a [clock.Mock], though it has the Add and the Set of one.
+// A Mock in a bubble has a time of its own. With each timer that it fires, it
+// sleeps for a millisecond of the bubble's time, so that the two drift apart; and
+// only a timer knows that it was Reset, so that nobody could move the Mock to it.
 //
 // What falls due at one instant happens one after the other. First come the
 // timers of package time, and those made by Timer, Ticker, Tick, WithTimeout and
 // WithDeadline, in no particular order; then After, AfterFunc and Sleep, in the
 // order in which they were called, each once everything that the one before set
-// off has come to rest. A Stop that comes too late to keep a function from its
-// turn reports false, as ever.
+// off has come to rest. Reset leaves a timer its place in that order. A Stop that
+// comes when the function is due already, though not yet called, reports false.
 //
 // Goroutines that are started together call these methods in any order. Start
 // them with AfterFunc(0, f) instead: each then starts when the one before waits.
@@ -86,7 +88,7 @@ func (c *Clock) Add(d time.Duration) {
 	if d < 0 {
 		panic(fmt.Sprintf("clocktest: the clock cannot go back by %v", -d))
 	}
-	time.Sleep(d)
+	c.Sleep(d)
 	synctest.Wait()
 }
 

@@ -31,20 +31,19 @@ type exchange struct {
 }
 
 func newExchange(u *Upstream, req *http.Request) *exchange {
-	return &exchange{
-		u:     u,
-		req:   req,
-		ctx:   req.Context(),
-		trace: cmp.Or(httptrace.ContextClientTrace(req.Context()), &httptrace.ClientTrace{}),
-		done:  make(chan struct{}),
-		seen: &Request{
-			At:     u.clock.Now(),
-			Method: cmp.Or(req.Method, http.MethodGet),
-			URL:    new(*req.URL),
-			Header: req.Header.Clone(),
-		},
+	x := &exchange{
+		u:         u,
+		req:       req,
+		ctx:       req.Context(),
+		trace:     httptrace.ContextClientTrace(req.Context()),
+		seen:      newRequest(req, u.clock.Now()),
+		done:      make(chan struct{}),
 		closeBody: sync.OnceFunc(func() { closeBody(req) }),
 	}
+	if x.trace == nil {
+		x.trace = &httptrace.ClientTrace{}
+	}
+	return x
 }
 
 // run takes the exchange up to the headers of the answer.
@@ -53,6 +52,9 @@ func (x *exchange) run() (*http.Response, error) {
 		return nil, err
 	}
 	hook(x.trace.WroteHeaders)
+	if len(x.step.interim) > 0 {
+		hook(x.trace.GotFirstResponseByte)
+	}
 	for _, i := range x.step.interim {
 		if err := x.sendInterim(i); err != nil {
 			return nil, err
@@ -113,7 +115,6 @@ func (x *exchange) connect() error {
 
 // sendInterim hands over a 1xx answer.
 func (x *exchange) sendInterim(i interim) error {
-	hook(x.trace.GotFirstResponseByte)
 	if i.status == http.StatusContinue {
 		hook(x.trace.Got100Continue)
 	}
@@ -152,10 +153,15 @@ func (x *exchange) write() error {
 	}
 	select {
 	case err := <-written:
-		return err
+		if err != nil {
+			return err
+		}
 	case <-abandon:
+	}
+	if x.ctx.Err() != nil {
 		return x.broken()
 	}
+	return nil
 }
 
 func (x *exchange) wrote(err error) {

@@ -2,6 +2,7 @@ package clocktest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -36,8 +37,8 @@ type Upstream struct {
 	mu       sync.Mutex
 	steps    []Step
 	requests []*Request
-	surplus  []string         // requests that found no step
-	open     map[*body]string // response bodies not yet closed
+	surplus  []*Request         // those that found no step
+	open     map[*body]*Request // response bodies not yet closed
 }
 
 // A Request is what an [Upstream] saw of one request.
@@ -55,19 +56,33 @@ type Request struct {
 	Canceled bool
 }
 
+func newRequest(req *http.Request, at time.Time) *Request {
+	return &Request{
+		At:     at,
+		Method: cmp.Or(req.Method, http.MethodGet),
+		URL:    new(*req.URL),
+		Header: req.Header.Clone(),
+	}
+}
+
+// String returns the method and the URL, without userinfo and query.
+func (r *Request) String() string {
+	return fmt.Sprintf("%s %s://%s%s", r.Method, r.URL.Scheme, r.URL.Host, r.URL.EscapedPath())
+}
+
 // NewUpstream returns an upstream that takes one step a request, in the order in
 // which requests arrive. A request for which no step is left fails, and so does
 // then the test at its end, as it does if a response's body was not closed.
 func NewUpstream(t testing.TB, c clock.Clock, steps ...Step) *Upstream {
-	u := &Upstream{clock: c, steps: slices.Clone(steps), open: map[*body]string{}}
+	u := &Upstream{clock: c, steps: slices.Clone(steps), open: make(map[*body]*Request)}
 	t.Cleanup(func() {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		for _, r := range u.surplus {
-			t.Errorf("clocktest: no step was left for %s", r)
+			t.Errorf("clocktest: no step was left for %v", r)
 		}
 		for _, r := range u.open {
-			t.Errorf("clocktest: the response's body was not closed: %s", r)
+			t.Errorf("clocktest: the response's body was not closed: %v", r)
 		}
 	})
 	return u
@@ -107,17 +122,18 @@ func (u *Upstream) begin(req *http.Request) (*exchange, error) {
 	if ctx.Err() != nil {
 		return nil, u.canceled(ctx)
 	}
+	x := newExchange(u, req)
 	u.mu.Lock()
 	step, ok := u.next()
-	if !ok {
-		s := fmt.Sprintf("%s %s", req.Method, req.URL.Redacted())
-		u.surplus = append(u.surplus, s)
-		u.mu.Unlock()
-		return nil, fmt.Errorf("clocktest: no step is left for %s", s)
+	if ok {
+		u.requests = append(u.requests, x.seen)
+	} else {
+		u.surplus = append(u.surplus, x.seen)
 	}
-	x := newExchange(u, req)
-	u.requests = append(u.requests, x.seen)
 	u.mu.Unlock()
+	if !ok {
+		return nil, fmt.Errorf("clocktest: no step is left for %v", x.seen)
+	}
 	for step.choose != nil {
 		step = step.choose(req)
 	}
