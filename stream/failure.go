@@ -1,0 +1,92 @@
+package stream
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// verdict returns what to say of an event that reports f.
+func (f fault) verdict(dialect string) verdict {
+	e := &FailureError{Dialect: dialect, Type: identifier(f.typ), Code: identifier(f.code)}
+	// What is wrong with a request is said by a status and a type. A bare
+	// sentence in the middle of a 200 is how a backend dies.
+	nameless := len(f.typ)+len(f.code) == 0
+	e.Retryable = nameless || transient(e.Type) || transient(e.Code)
+	return verdict{class: Failure, failure: e, known: f.found}
+}
+
+// identifier returns b if it can be a type or a code, and "" if it could be
+// anything else, such as a message.
+func identifier(b []byte) string {
+	if len(b) > 64 {
+		return ""
+	}
+	for _, c := range b {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-', c == '.':
+		default:
+			return ""
+		}
+	}
+	return string(b)
+}
+
+// transient reports whether a type or code of an error names a condition of the
+// server that may pass.
+func transient(name string) bool {
+	switch name {
+	case "overloaded_error", "rate_limit_error", "api_error", "timeout_error", // anthropic
+		"server_error", "internal_server_error", "rate_limit_exceeded", "service_unavailable", "overloaded", "timeout", // openai and its like
+		"UNAVAILABLE", "RESOURCE_EXHAUSTED", "INTERNAL", // gemini
+		"throttlingException", "internalServerException", "serviceUnavailableException", // bedrock
+		"modelStreamErrorException", "modelTimeoutException",
+		"ERROR": // cohere, which names no other
+		return true
+	}
+	status, err := strconv.Atoi(name)
+	return err == nil && (status == 408 || status == 429 || status >= 500 && status < 600 && status != 501)
+}
+
+// A fault is what an error in a payload is called.
+type fault struct {
+	found     bool
+	google    bool // it has a status, which is Google's word for a type
+	typ, code []byte
+}
+
+// fault takes the value of a member that is an error unless it is null, false or
+// empty.
+func (s *scanner) fault(f *fault) {
+	switch s.peek() {
+	case '{':
+		f.found = true
+		for key := range s.members {
+			f.member(s, key)
+		}
+	case '"':
+		v, _ := s.str()
+		f.found = f.found || len(v) > 0
+	case '[':
+		f.found = true
+		s.skip()
+	default:
+		v := s.literal()
+		f.found = f.found || !bytes.Equal(v, []byte("null")) && !bytes.Equal(v, []byte("false"))
+	}
+}
+
+// member takes the value of a member of an object that describes an error.
+func (f *fault) member(s *scanner, key []byte) {
+	switch string(key) {
+	case "type":
+		f.typ = s.text()
+	case "status":
+		if status := s.text(); len(status) > 0 {
+			f.typ, f.google = status, true
+		}
+	case "code":
+		f.code = s.word()
+	default:
+		s.skip()
+	}
+}

@@ -1,0 +1,214 @@
+package stream
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/benbjohnson/clock"
+)
+
+// Options are what [Guard] needs to know beside the limits. The zero value of
+// each field is usable.
+type Options struct {
+	// Clock measures all times. Nil: the real one.
+	Clock clock.Clock
+	// Sent is when the request was sent, from which FirstContent counts. Zero:
+	// now.
+	Sent time.Time
+	// Header is the response's, for its Content-Type and Content-Encoding.
+	Header http.Header
+	// Context is the request's. Once it has ended, what the body says of that is
+	// returned, and no stall is found any more. Nil: none.
+	Context context.Context
+	// Cancel aborts the request, with the error that the Read will return. Nil:
+	// the body is closed instead.
+	Cancel func(error)
+}
+
+// Guard holds a response's body to limits. The caller reads from the Body that it
+// returns instead, and closes that.
+//
+// What a response has for a body is not always a stream: do not guard an answer
+// with a status other than 2xx, with 204, to HEAD, or that switches protocols.
+//
+// The limits may be shared by any number of bodies, and must not change. Their
+// Hold is for whoever can hold a response back, which Guard, given a body, cannot.
+func Guard(body io.ReadCloser, limits *Limits, o Options) *Body {
+	b := &Body{body: body, clock: o.Clock, ctx: o.Context, cancel: o.Cancel, sent: o.Sent}
+	if b.clock == nil {
+		b.clock = clock.New()
+	}
+	if b.sent.IsZero() {
+		b.sent = b.clock.Now()
+	}
+	b.monitor.Start(limits)
+	b.monitor.Answered(o.Header, b.now())
+	return b
+}
+
+// A Body is a guarded body. Its methods may be called at the same time; Reads
+// follow one another.
+type Body struct {
+	body   io.ReadCloser
+	clock  clock.Clock
+	ctx    context.Context
+	cancel func(error)
+	sent   time.Time
+
+	reads sync.Mutex // held during a Read
+
+	mu      sync.Mutex // protects what follows; never held while upstream is read
+	monitor Monitor
+	err     error // what Read returns once there is nothing more to deliver
+	timer   *clock.Timer
+	alarm   time.Duration // when timer fires; 0: it does not
+	closed  bool
+}
+
+func (b *Body) now() time.Duration { return b.clock.Since(b.sent) }
+
+// Read reads from the body. Once a limit is exceeded it returns, after the bytes
+// that have come before, a [*StallError], and does so ever after. A stream that
+// ends before it is finished ends in [ErrTruncated].
+func (b *Body) Read(p []byte) (int, error) {
+	b.reads.Lock()
+	defer b.reads.Unlock()
+	for {
+		if n, err := b.begin(p); n > 0 || err != nil || len(p) == 0 {
+			return n, err
+		}
+		n, err := b.body.Read(p)
+		n, err = b.ended(p[:n], err)
+		if n > 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+// begin returns what there is without reading, and begins a wait if that is
+// nothing.
+func (b *Body) begin(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		if n := b.monitor.Take(p); n > 0 {
+			return n, nil
+		}
+	}
+	if b.err != nil || len(p) == 0 {
+		return 0, b.err
+	}
+	now := b.now()
+	b.arm(b.monitor.Wait(now), now)
+	return 0, nil
+}
+
+// ended takes what a Read of upstream has returned. Bytes go to the caller before
+// an error does.
+func (b *Body) ended(p []byte, err error) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.now()
+	b.monitor.Bytes(p, now)
+	switch {
+	case err == nil || b.err != nil:
+	case err == io.EOF:
+		b.end(b.monitor.EOF(now))
+	default:
+		b.monitor.Release()
+		b.end(err)
+	}
+	if b.monitor.Filters() {
+		return 0, nil // begin has what there is
+	}
+	if len(p) > 0 {
+		return len(p), nil
+	}
+	return 0, b.err
+}
+
+// arm sees to it that the timer fires no later than due. It is left to fire too
+// early rather than moved for every Read.
+func (b *Body) arm(due, now time.Duration) {
+	if due == Never || b.alarm != 0 && b.alarm <= due {
+		return
+	}
+	b.alarm = max(due, 1)
+	if b.timer == nil {
+		b.timer = b.clock.AfterFunc(due-now, b.fire)
+	} else {
+		b.timer.Reset(due - now)
+	}
+}
+
+// fire is called when the timer fires.
+func (b *Body) fire() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.alarm = 0
+	switch due, now := b.monitor.Due(), b.now(); {
+	case b.err != nil || due == Never:
+	case now < due:
+		b.arm(due, now)
+	default:
+		// Bytes may have arrived at this very instant. Let their Read go first.
+		b.clock.AfterFunc(0, b.expire)
+	}
+}
+
+// expire ends the stream if it is still due to.
+func (b *Body) expire() {
+	b.mu.Lock()
+	if b.err != nil || b.ctx != nil && b.ctx.Err() != nil {
+		b.mu.Unlock()
+		return
+	}
+	now := b.now()
+	err := b.monitor.Expire(now)
+	if err == nil {
+		b.arm(b.monitor.Due(), now)
+		b.mu.Unlock()
+		return
+	}
+	b.end(err)
+	b.mu.Unlock()
+	if b.cancel != nil {
+		b.cancel(err)
+	} else {
+		b.body.Close()
+	}
+}
+
+// end settles what Read returns.
+func (b *Body) end(err error) {
+	b.err = err
+	if b.timer != nil {
+		b.timer.Stop()
+	}
+}
+
+// Close closes the body. It may be called during a Read, and more than once.
+func (b *Body) Close() error {
+	b.mu.Lock()
+	again := b.closed
+	b.closed = true
+	b.monitor.Release()
+	if b.err == nil {
+		b.end(http.ErrBodyReadAfterClose)
+	}
+	b.mu.Unlock()
+	if again {
+		return nil
+	}
+	return b.body.Close()
+}
+
+// Stats returns what the guard has seen so far.
+func (b *Body) Stats() Stats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.monitor.Stats()
+}

@@ -1,0 +1,141 @@
+package stream
+
+// jsonArray is the framing of a body that is one JSON array: each element is an
+// event as soon as it is complete, and the closing bracket is the end. Values
+// that stand one after the other without an array around them are events too,
+// since a server answers with a bare object to report an error, and a Kubernetes
+// watch says application/json and sends nothing else.
+//
+// Nesting is counted, not checked: a classifier sees to that.
+type jsonArray struct {
+	buf    *buffers // the beginning of a value, if there is one
+	depth  int      // of brackets inside the value
+	state  jsonState
+	cut    bool
+	array  bool // the brackets of an array are around the values
+	closed bool
+}
+
+// A jsonState says where in the text a byte is.
+type jsonState uint8
+
+const (
+	atStart  jsonState = iota // before the first value or bracket
+	between                   // between values
+	inValue                   // in a value, not in a string of it
+	inString                  // in a string
+	inEscape                  // after a backslash in a string
+)
+
+func (f *jsonArray) write(chunk []byte, s sink) {
+	from, value := 0, 0 // where the next piece and this value begin
+	for i, c := range chunk {
+		switch f.state {
+		case inEscape:
+			f.state = inString
+		case inString:
+			switch c {
+			case '\\':
+				f.state = inEscape
+			case '"':
+				f.state = inValue
+				if f.depth == 0 {
+					f.emit(chunk[value:i+1], chunk[from:i+1], s)
+					from = i + 1
+				}
+			}
+		case inValue:
+			switch c {
+			case '"':
+				f.state = inString
+			case '{', '[':
+				f.depth++
+			case '}', ']':
+				f.depth--
+				if f.depth == 0 {
+					f.emit(chunk[value:i+1], chunk[from:i+1], s)
+					from = i + 1
+				} else if f.depth < 0 { // after a number or a literal
+					f.depth = 0
+					f.emit(chunk[value:i], chunk[from:i], s)
+					from = f.outside(c, chunk, i, i, s)
+				}
+			case ' ', '\t', '\r', '\n', ',':
+				if f.depth == 0 {
+					f.emit(chunk[value:i], chunk[from:i], s)
+					from = i
+				}
+			}
+		default:
+			if !f.closed {
+				value = i
+				from = f.outside(c, chunk, from, i, s)
+			}
+		}
+	}
+	if f.state >= inValue {
+		f.hold(chunk[value:])
+	}
+	if from < len(chunk) {
+		s.piece(partial, chunk[from:], event{})
+	}
+}
+
+// outside takes a byte that is in no value, and returns where the next piece
+// begins.
+func (f *jsonArray) outside(c byte, chunk []byte, from, i int, s sink) int {
+	switch c {
+	case ' ', '\t', '\r', '\n', ',':
+		return from
+	case '[':
+		if f.state == atStart {
+			f.array, f.state = true, between
+			return from
+		}
+		fallthrough
+	case '{':
+		f.state, f.depth = inValue, 1
+	case '"':
+		f.state = inString
+	case ']':
+		if f.array {
+			f.closed = true
+			s.piece(closing, chunk[from:i+1], event{})
+			return i + 1
+		}
+		f.state = between
+	default:
+		f.state = inValue
+	}
+	return from
+}
+
+func (f *jsonArray) end(s sink) {
+	if f.state >= inValue {
+		f.emit(nil, nil, s)
+	}
+}
+
+func (f *jsonArray) hold(part []byte) {
+	if f.buf == nil {
+		f.buf = bufferPool.Get().(*buffers)
+	}
+	var cut bool
+	f.buf.data, cut = appendUpTo(f.buf.data, part, maxPrefix)
+	f.cut = f.cut || cut
+}
+
+func (f *jsonArray) emit(value, raw []byte, s sink) {
+	if f.buf != nil {
+		f.hold(value)
+		value = f.buf.data
+	} else {
+		value, f.cut = prefix(value)
+	}
+	s.piece(whole, raw, event{data: value, cut: f.cut})
+	f.cut, f.state = false, between
+	if f.buf != nil {
+		f.buf.free()
+		f.buf = nil
+	}
+}

@@ -1,0 +1,75 @@
+package stream
+
+// ollama is the API of Ollama: chat, generate, and the pulling of models.
+// https://github.com/ollama/ollama/blob/main/docs/api.md
+var ollama = &dialect{"ollama", []string{framingNDJSON, framingJSONArray}, classOllama}
+
+func classOllama(e event, m *memory) verdict {
+	v := verdict{class: Lifecycle}
+	var f fault
+	done, finished := false, false
+	s := e.scan()
+	for key := range s.members {
+		switch string(key) {
+		case "message":
+			s.ollamaMessage(&v)
+		case "response":
+			if s.filled() {
+				v.content(text)
+			}
+		case "thinking":
+			if s.filled() {
+				v.content(thinking)
+			}
+		case "done":
+			v.known = true
+			done = string(s.word()) == "true"
+		case "done_reason":
+			finished = len(s.text()) > 0 || finished
+		case "status":
+			status := s.text()
+			finished = string(status) == "success" || finished
+			if m.changed(status) {
+				v.progress()
+			}
+		case "completed":
+			if m.grown(s.number()) {
+				v.progress()
+			}
+		case "error":
+			s.fault(&f)
+		default:
+			s.skip()
+		}
+	}
+	switch {
+	case f.found:
+		return f.verdict("ollama")
+	case !s.ok():
+		return undecodable
+	case done:
+		v.class = Terminal
+	case finished:
+		v.class = Finish
+	}
+	return v
+}
+
+func (s *scanner) ollamaMessage(v *verdict) {
+	for key := range s.members {
+		kind := text
+		switch string(key) {
+		case "content", "images":
+		case "thinking":
+			kind = thinking
+		case "tool_calls":
+			kind = tool
+		default:
+			s.skip()
+			continue
+		}
+		if s.filled() {
+			v.content(kind)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package stream
+
+import (
+	"bytes"
+)
+
+// openAIChat is the chat completions API and its many relatives: Azure, Mistral,
+// Groq, Together, DeepSeek, xAI, OpenRouter, vLLM, llama.cpp, and the older
+// completions API. https://platform.openai.com/docs/api-reference/chat-streaming
+var openAIChat = &dialect{"openai-chat", []string{framingSSE}, classOpenAIChat}
+
+func classOpenAIChat(e event, m *memory) verdict {
+	if isDone(e.data) {
+		return verdict{class: Terminal, known: true}
+	}
+	v := verdict{class: Lifecycle}
+	// Groq names the event of an error; llama.cpp has used a field "error",
+	// whose value is the error itself.
+	f := fault{found: string(e.name) == "error"}
+	rpc := false
+	s := e.scan()
+	for key := range s.members {
+		switch string(key) {
+		case "jsonrpc": // whose errors are answers
+			rpc = true
+			s.skip()
+		case "choices":
+			v.known = true
+			for range s.elems {
+				s.choice(&v, &f)
+			}
+		case "error":
+			s.fault(&f)
+		case "prompt_progress":
+			// llama.cpp: only a count that grows is progress.
+			for key := range s.members {
+				if string(key) != "processed" {
+					s.skip()
+				} else if m.grown(s.number()) {
+					v.progress()
+				}
+			}
+		case "type", "code":
+			f.member(&s, key)
+		default:
+			s.skip()
+		}
+	}
+	if f.found {
+		v = f.verdict("openai-chat")
+		v.known = !rpc && !f.google
+		return v
+	}
+	if !s.ok() {
+		return undecodable
+	}
+	return v
+}
+
+// isDone reports whether a payload is the marker that ends a stream.
+func isDone(data []byte) bool {
+	return len(data) < 16 && string(bytes.TrimSpace(data)) == "[DONE]"
+}
+
+func (s *scanner) choice(v *verdict, f *fault) {
+	for key := range s.members {
+		switch string(key) {
+		case "delta":
+			s.chatDelta(v)
+		case "text":
+			if s.filled() {
+				v.content(text)
+			}
+		case "finish_reason":
+			switch reason := s.text(); string(reason) {
+			case "":
+			case "error":
+				f.found = true
+			default:
+				v.class = Finish
+			}
+		case "error":
+			s.fault(f)
+		default:
+			s.skip()
+		}
+	}
+}
+
+func (s *scanner) chatDelta(v *verdict) {
+	for key := range s.members {
+		k := text
+		switch string(key) {
+		case "content":
+			if s.peek() == '[' {
+				s.contentParts(v)
+				continue
+			}
+		case "refusal", "audio":
+		case "reasoning_content", "reasoning", "reasoning_details":
+			k = thinking
+		case "tool_calls", "function_call":
+			k = tool
+		default:
+			s.skip()
+			continue
+		}
+		if s.filled() {
+			v.content(k)
+		}
+	}
+}
+
+// contentParts takes content as Mistral has it: a list of parts of text and of
+// thinking.
+func (s *scanner) contentParts(v *verdict) {
+	for range s.elems {
+		for key := range s.members {
+			k := text
+			switch string(key) {
+			case "type":
+				s.skip()
+				continue
+			case "thinking":
+				k = thinking
+			}
+			if s.filled() {
+				v.content(k)
+			}
+		}
+	}
+}

@@ -1,0 +1,298 @@
+package stream
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+)
+
+// sse is the framing of server-sent events, after the WHATWG HTML standard,
+// section 9.2.6 "Interpreting an event stream".
+//
+// It departs from the standard where a guard must see more than a reader: the
+// block that the end of the stream leaves unfinished is an event too, since
+// `[DONE]` and errors often come without their empty line; the field "error",
+// which llama.cpp sends, is data of an event of that name; and a block that
+// begins with a brace is data without a field name, as Gemini ends a stream with.
+type sse struct {
+	buf  *buffers
+	name []byte // of this block: in the chunk, or in buf
+	data []byte // likewise
+	id   []byte // the last event id
+
+	retry int64 // the last reconnection time in ms, or -1
+	mark  uint8 // how many bytes of the byte order mark have been seen; len(bom): it is past
+
+	afterCR   bool // the last byte was a CR, so an LF belongs to it
+	inLine    bool // buf.line has the beginning of a line
+	inComment bool
+
+	block block
+}
+
+// block is what is known of the lines since the last empty one.
+type block struct {
+	kept      bool // name and data are in buf
+	fields    bool // there is a line that is no comment
+	comments  bool
+	hasData   bool
+	setsState bool // there is an id or a delay
+	cut       bool // data is a prefix
+	form      form
+}
+
+const bom = "\xEF\xBB\xBF"
+
+// maxLine is enough of a line to see that its value is longer than maxPrefix.
+const maxLine = len("error: ") + maxPrefix + 1
+
+func newSSE() *sse { return &sse{retry: -1} }
+
+func (f *sse) write(chunk []byte, s sink) {
+	from, i := 0, 0 // where the next piece and the next line begin
+	if f.afterCR && len(chunk) > 0 {
+		f.afterCR = false
+		if chunk[0] == '\n' {
+			s.piece(tail, chunk[:1], event{})
+			from, i = 1, 1
+		}
+	}
+	if int(f.mark) < len(bom) {
+		if i = f.skipMark(chunk); i > 0 {
+			s.piece(partial, chunk[:i], event{})
+			from = i
+		}
+	}
+	// Where the next LF and the next CR are is found once for each, not once a
+	// line: there may be none of the one kind and many of the other.
+	lf, cr := i-1, i-1
+	for i < len(chunk) {
+		if lf < i {
+			lf = index(chunk, i, '\n')
+		}
+		if cr < i {
+			cr = index(chunk, i, '\r')
+		}
+		end := min(lf, cr)
+		line := chunk[i:end]
+		startsComment := !f.inLine && !f.inComment && chunk[i] == ':'
+		if startsComment && from < i {
+			s.piece(partial, chunk[from:i], event{})
+			from = i
+		}
+		inComment := f.inComment || startsComment
+		if end == len(chunk) {
+			f.inComment = inComment
+			if inComment {
+				s.piece(padding, chunk[from:], event{})
+			} else {
+				f.hold(line)
+				s.piece(partial, chunk[from:], event{})
+			}
+			from = end
+			break
+		}
+		next := end + 1
+		if end == cr {
+			if next == len(chunk) {
+				f.afterCR = true
+			} else if chunk[next] == '\n' {
+				next++
+			}
+		}
+		switch {
+		case inComment:
+			f.inComment = false
+			f.block.comments = true
+			s.piece(comment, chunk[from:next], event{})
+			from = next
+		case f.inLine:
+			f.hold(line)
+			f.heldLine()
+		case len(line) > 0:
+			f.line(line)
+		default:
+			f.dispatch(chunk[from:next], s)
+			from = next
+		}
+		i = next
+	}
+	if from < len(chunk) {
+		s.piece(partial, chunk[from:], event{})
+	}
+	if f.block.fields {
+		f.keep()
+	} else if f.buf != nil && !f.inLine {
+		f.buf.free()
+		f.buf = nil
+	}
+}
+
+func (f *sse) end(s sink) {
+	if f.inLine {
+		f.heldLine()
+	}
+	if f.block.hasData {
+		f.dispatch(nil, s)
+	}
+	if f.buf != nil {
+		f.buf.free()
+		f.buf = nil
+	}
+}
+
+// index returns where c is next in p from i on, or len(p).
+func index(p []byte, i int, c byte) int {
+	if j := bytes.IndexByte(p[i:], c); j >= 0 {
+		return i + j
+	}
+	return len(p)
+}
+
+// skipMark returns how many bytes at the chunk's start are, or begin like, a byte
+// order mark. Those that only began like one are the beginning of a line.
+func (f *sse) skipMark(chunk []byte) int {
+	for i, c := range chunk {
+		if c != bom[f.mark] {
+			if f.mark > 0 {
+				f.hold([]byte(bom[:f.mark]))
+			}
+			f.mark = uint8(len(bom))
+			return i
+		}
+		f.mark++
+		if int(f.mark) == len(bom) {
+			return i + 1
+		}
+	}
+	return len(chunk)
+}
+
+// hold keeps part of a line for when the rest of it comes.
+func (f *sse) hold(part []byte) {
+	f.inLine = true
+	f.buffers()
+	f.buf.line, _ = appendUpTo(f.buf.line, part, maxLine)
+}
+
+// heldLine takes the line that hold has put together.
+func (f *sse) heldLine() {
+	f.inLine = false
+	f.line(f.buf.line)
+	f.keep()
+	f.buf.line = f.buf.line[:0]
+}
+
+func (f *sse) buffers() {
+	if f.buf == nil {
+		f.buf = bufferPool.Get().(*buffers)
+	}
+}
+
+// keep moves what is known of the block to memory of our own.
+func (f *sse) keep() {
+	if f.block.kept {
+		return
+	}
+	f.block.kept = true
+	f.buffers()
+	f.buf.name = append(f.buf.name[:0], f.name...)
+	f.buf.data = append(f.buf.data[:0], f.data...)
+	f.name, f.data = f.buf.name, f.buf.data
+}
+
+// line takes a line that is neither empty nor a comment.
+func (f *sse) line(line []byte) {
+	f.block.fields = true
+	if f.block.form == bare {
+		f.addData(line)
+		return
+	}
+	field, value, _ := bytes.Cut(line, []byte(":"))
+	if len(value) > 0 && value[0] == ' ' {
+		value = value[1:]
+	}
+	switch string(field) {
+	case "data":
+		f.addData(value)
+	case "event":
+		f.setName(value)
+	case "error":
+		f.setName(field)
+		f.addData(value)
+	case "id":
+		f.block.setsState = true
+		if len(value) <= maxPrefix && bytes.IndexByte(value, 0) < 0 {
+			f.id = append(f.id[:0], value...)
+		}
+	case "retry":
+		f.block.setsState = true
+		f.setRetry(value)
+	default:
+		if line[0] == '{' && !f.block.hasData {
+			f.block.form = bare
+			f.addData(line)
+		}
+	}
+}
+
+func (f *sse) setName(v []byte) {
+	v, _ = prefix(v)
+	if f.block.kept {
+		f.buf.name = append(f.buf.name[:0], v...)
+		v = f.buf.name
+	}
+	f.name = v
+}
+
+func (f *sse) addData(v []byte) {
+	if !f.block.hasData && !f.block.kept {
+		f.block.hasData = true
+		f.data, f.block.cut = prefix(v)
+		return
+	}
+	f.keep()
+	cutNewline, cut := false, false
+	if f.block.hasData {
+		f.buf.data, cutNewline = appendUpTo(f.buf.data, []byte("\n"), maxPrefix)
+	}
+	f.buf.data, cut = appendUpTo(f.buf.data, v, maxPrefix)
+	f.block.hasData = true
+	f.block.cut = f.block.cut || cutNewline || cut
+	f.data = f.buf.data
+}
+
+// setRetry takes digits only, saturating.
+func (f *sse) setRetry(v []byte) {
+	for _, c := range v {
+		if c < '0' || c > '9' {
+			return
+		}
+	}
+	if len(v) == 0 {
+		return
+	}
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	if err != nil {
+		n = math.MaxInt64
+	}
+	f.retry = n
+}
+
+// dispatch ends the block; raw ends with its empty line.
+func (f *sse) dispatch(raw []byte, s sink) {
+	switch b := &f.block; {
+	case b.hasData:
+		s.piece(whole, raw, event{f.name, f.data, b.cut, b.form})
+	case b.setsState:
+		s.piece(setting, raw, event{})
+	case b.fields:
+		s.piece(idle, raw, event{})
+	case b.comments:
+		s.piece(padding, raw, event{})
+	default:
+		s.piece(comment, raw, event{})
+	}
+	f.name, f.data = nil, nil
+	f.block = block{}
+}

@@ -1,0 +1,48 @@
+package stream
+
+import (
+	"net/http"
+	"time"
+)
+
+// Stats says what a guard has seen of a stream so far.
+type Stats struct {
+	// Dialect and Framing are what the stream was read as. Without both, every
+	// byte counted and the events were not looked at, because they could not be
+	// told apart or because Encoding hid them.
+	Dialect, Framing string
+	// Encoding is the Content-Encoding that the body still has.
+	Encoding string
+
+	// FirstContent is the time from the sending of the request to the first
+	// content; 0 if there was none.
+	FirstContent time.Duration
+	// Gap, ThinkingGap and ToolGap are the longest waits of a Read between two
+	// events with content or progress, by the kind of the first.
+	Gap, ThinkingGap, ToolGap time.Duration
+
+	// The number of events by class. Finishes and terminals with content count
+	// as Contents.
+	Contents, Progresses, Lifecycles, Keepalives int
+	// Unknown are those of the Lifecycles whose type the dialect does not know,
+	// and Undecodable those whose payload could not be read.
+	Unknown, Undecodable int
+
+	Bytes    int64
+	Finished bool          // the end was announced, or has been seen
+	Failure  *FailureError // that the stream reported; nil for none
+
+	// LastEventID and Retry are what a client of server-sent events would
+	// resume with: the last id, and the wait before that the server asked for.
+	LastEventID string
+	Retry       time.Duration
+}
+
+// StatsOf returns the statistics of a response whose body is guarded, and
+// reports whether it is. It may be called at any time, also during a Read.
+func StatsOf(resp *http.Response) (Stats, bool) {
+	if b, ok := resp.Body.(interface{ Stats() Stats }); ok {
+		return b.Stats(), true
+	}
+	return Stats{}, false
+}
