@@ -70,7 +70,7 @@ func (l *Line) Explain(r *http.Request, view Settings, call *Override, chain fun
 			continue
 		}
 		s := Effective{Field: r.String(), Value: r.show(v), Source: m.source(r)}
-		if r.bounded && m.Deadline > 0 && v.Int() > int64(m.Deadline) {
+		if r.bounded && m.Deadline > 0 && v.Int() > int64(m.Deadline) && (r != firstContent || m.Stream.Hold == On) {
 			s.Note = fmt.Sprintf("cut to the deadline, %v", m.Deadline)
 		}
 		e.Settings = append(e.Settings, s)

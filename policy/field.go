@@ -126,7 +126,7 @@ func newField(section string, leaf reflect.StructField, index ...int) field {
 	if kind := kinds[leaf.Type]; f.ok == nil {
 		f.limit, f.ok = kind.limit, kind.ok
 	}
-	if f.off {
+	if f.off || f.main {
 		f.limit += ", or Off"
 	}
 	return f

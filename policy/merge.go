@@ -75,6 +75,9 @@ func flatten(s Settings) (set []setting) {
 func (s Settings) switched() Settings {
 	imply(&s.Retry.Enabled, &s.Retry.MaxAttempts)
 	imply(&s.Hedge.Enabled, &s.Hedge.Delay)
+	if s.Breaker.Failures > 0 && s.Breaker.Ratio == Off {
+		s.Breaker.Ratio = 0 // only says which of the two it is
+	}
 	imply(&s.Breaker.Enabled, &s.Breaker.Ratio)
 	imply(&s.Breaker.Enabled, &s.Breaker.Failures)
 	imply(&s.Rate.Enabled, &s.Rate.PerSecond)
@@ -87,21 +90,19 @@ func (s Settings) switched() Settings {
 	return s
 }
 
-// imply sets a section's switch from its main number, unless it is set. A main
-// number that is Off is spent on that, so that the section keeps its number for
-// when it is turned on again.
+// imply sets a section's switch from its main number, unless it is set beside
+// it. A main number that is Off is spent on that, so that the section keeps its
+// number for when it is turned on again.
 func imply[N int | float64 | time.Duration](enabled *Toggle, main *N) {
-	if *main == 0 || *enabled == On && *main == Off {
+	if *main == 0 {
 		return
 	}
-	if *enabled == 0 {
-		*enabled = On
-		if *main == Off {
-			*enabled = Off
-		}
-	}
+	state := Toggle(On)
 	if *main == Off {
-		*main = 0
+		state, *main = Off, 0
+	}
+	if *enabled == 0 {
+		*enabled = state
 	}
 }
 

@@ -7,8 +7,10 @@ import (
 )
 
 // vet refuses the values of a level that are wrong wherever they apply, and
-// drops them, so that one fault is not reported again as another.
+// drops them, so that one fault is not reported again as another: a section
+// without its main number is not enabled either.
 func (l *level) vet(found *faults) {
+	var dropped []ref
 	l.set = slices.DeleteFunc(l.set, func(s setting) bool {
 		e := &ConfigError{Route: l.name, Field: s.String(), Value: s.show(s.value), Limit: s.limit}
 		switch {
@@ -23,8 +25,12 @@ func (l *level) vet(found *faults) {
 			e.Reason = "it is out of range; choose a value within it"
 		}
 		found.add(e)
+		if s.main {
+			dropped = append(dropped, s.beside("Enabled"))
+		}
 		return true
 	})
+	l.set = slices.DeleteFunc(l.set, func(s setting) bool { return slices.Contains(dropped, s.ref) })
 }
 
 // Settings of which the first may not exceed the second.
@@ -48,14 +54,17 @@ var (
 	ratio      = at("Breaker.Ratio")
 	perSecond  = at("Rate.PerSecond")
 	slots      = at("InFlight.Max")
+
+	firstContent = at("Stream.FirstContent")
 )
 
 // check refuses settings that contradict each other.
 func (m *merged) check(found *faults) {
-	// The deadline refuses only what is set where it is set itself, or below:
-	// a shorter deadline cuts what it inherits.
+	// The deadline refuses only what is set where it is set itself, or on a more
+	// specific level: a shorter deadline cuts what it inherits, and the defaults
+	// are always inherited.
 	within := func(r ref) bool {
-		return m.Deadline > 0 && r.enabled(&m.Settings) && m.from[r] >= m.from[deadline]
+		return m.Deadline > 0 && r.enabled(&m.Settings) && m.from[r] >= max(m.from[deadline], 1)
 	}
 	const remedy = "; shorten it, or set a longer Deadline beside it"
 	for r, v := range m.all() {
