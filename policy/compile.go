@@ -160,7 +160,7 @@ func (t *Table) relate(found *faults) {
 // crossing refuses two routes of a host whose paths cross, so that neither goes
 // first, if they say different things about the same setting.
 func (t *Table) crossing(a, b *level, found *faults) bool {
-	if a.pattern.Host() != b.pattern.Host() {
+	if a.pattern.Host() != b.pattern.Host() || pathOnly(a).Relation(pathOnly(b)) != route.Overlaps {
 		return false
 	}
 	var common []string
