@@ -125,10 +125,18 @@ func (c *Clock) next() {
 }
 
 // whenIdle calls f as soon as every goroutine of the bubble waits, at the same
-// instant and before any synctest.Wait returns. (Wait itself would not do, for
-// only one goroutine at a time may be in it, and that is the test's to use.)
+// instant and before any synctest.Wait returns. (Wait itself would not do: only
+// one goroutine at a time may be in it, and that is the test's to use.)
 //
-// It rests on how a bubble treats a timer that is pending when it is reset to
-// now: it fires when the bubble looks for the next timer, which is when nothing
-// else can run; only a timer that is new fires at once.
-func whenIdle(f func()) { time.AfterFunc(time.Hour, f).Reset(0) }
+// It rests on how the runtime, which looks for timers that are due whenever all
+// wait, treats one that is moved to now while it is pending. It does not fire at
+// once, as a new one would; nor while the runtime still fires others that are
+// due, since it keeps its old place among the pending ones until the next look,
+// and guard is before it there.
+func whenIdle(f func()) {
+	guard := time.AfterFunc(time.Hour, func() {})
+	time.AfterFunc(2*time.Hour, func() {
+		guard.Stop()
+		f()
+	}).Reset(0)
+}

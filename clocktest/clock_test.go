@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -70,6 +71,20 @@ func TestSameInstant(t *testing.T) {
 		}
 		l.check(t, append(want, "1s made later")...)
 		<-woken
+	})
+}
+
+// The order of a large crowd holds while the runtime is still about to fire it.
+func TestCrowdAtOneInstant(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		var order []int
+		for i := range 1000 {
+			c.AfterFunc(time.Second, func() { order = append(order, i) })
+		}
+		c.Add(time.Second)
+		if len(order) != 1000 || !slices.IsSorted(order) {
+			t.Error(order)
+		}
 	})
 }
 

@@ -26,7 +26,10 @@ import (
 //   - Blackhole: it does not even connect
 //   - Serve with a handler that waits for the request's context
 //
-// NewNetwork makes one; it may be used concurrently.
+// A connection that a handler hijacks from HTTP/1 has a method Reset, which drops
+// it so that the client finds it reset by its peer.
+//
+// Only [NewNetwork] makes one. It may be used concurrently.
 type Network struct {
 	t    testing.TB
 	done chan struct{} // closed at the test's end
@@ -61,8 +64,8 @@ func (n *Network) close() {
 	for _, c := range conns {
 		c.Close()
 	}
-	// An http.Server that closes a connection sleeps for 500 ms in between, and
-	// time stops when the test's function has returned.
+	// An http.Server sleeps for 500 ms before it lets go of a connection, and time
+	// stops when the cleanups have returned.
 	time.Sleep(time.Second)
 }
 

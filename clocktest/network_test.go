@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -52,6 +53,27 @@ func TestServe(t *testing.T) {
 				"1s server reads PUT over "+proto, "3s 202 Accepted", `6s "body"`, "6s EOF",
 				"6s server reads PUT over "+proto, "8s 202 Accepted", `11s "body"`, "11s EOF")
 		})
+	}
+}
+
+// A test may end before its server's handlers do.
+func TestServeOutlivesTest(t *testing.T) {
+	var served atomic.Int32
+	Run(t, func(t *testing.T, c *Clock) {
+		n := NewNetwork(t)
+		n.Serve("a.test", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			c.Sleep(time.Hour)
+			served.Add(1)
+		}))
+		for _, url := range []string{"http://a.test/", "https://a.test/"} {
+			client := &http.Client{Transport: n.Transport(), Timeout: time.Second}
+			if _, err := client.Get(url); !os.IsTimeout(err) {
+				t.Error(err)
+			}
+		}
+	})
+	if n := served.Load(); n != 2 {
+		t.Errorf("%d handlers returned", n)
 	}
 }
 

@@ -13,15 +13,23 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"testing/synctest"
 	"time"
 )
 
 // Serve lets a host answer with h: on its port 80 over HTTP/1, and on its port
-// 443 over TLS and HTTP/2, or HTTP/1 if the client does not offer HTTP/2. The
-// server is closed, and the contexts of its requests end, at the test's end.
+// 443 over TLS and HTTP/2, or HTTP/1 if the client does not offer HTTP/2. At the
+// test's end the contexts of its requests end, the server is closed, and as much
+// time passes as handlers take to return.
 func (n *Network) Serve(host string, h http.Handler) *http.Server {
+	handlers := new(sync.WaitGroup)
+	handlers.Add(1) // the server itself
 	server := &http.Server{
-		Handler:     h,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			handlers.Add(1)
+			defer handlers.Done()
+			h.ServeHTTP(w, r)
+		}),
 		BaseContext: func(net.Listener) context.Context { return n.t.Context() },
 		ErrorLog:    log.New(n.t.Output(), "", 0),
 		TLSConfig: &tls.Config{
@@ -33,7 +41,12 @@ func (n *Network) Serve(host string, h http.Handler) *http.Server {
 	plain, secure := n.Listen(host+":80"), n.Listen(host+":443")
 	go server.Serve(plain)
 	go server.ServeTLS(secure, "", "")
-	n.t.Cleanup(func() { server.Close() })
+	n.t.Cleanup(func() {
+		server.Close()
+		synctest.Wait() // no handler begins any more
+		handlers.Done()
+		handlers.Wait()
+	})
 	return server
 }
 

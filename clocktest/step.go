@@ -137,13 +137,13 @@ func (s Step) Header(key, value string) Step { s.header = with(s.header, key, va
 // Trailer adds a trailer, announced in the headers, that comes with the body's end.
 func (s Step) Trailer(key, value string) Step { s.trailer = with(s.trailer, key, value); return s }
 
-// Body sends a body of a known length together with the headers.
+// Body sends a whole body, its length announced, together with the headers.
 func (s Step) Body(body string) Step {
 	s.chunks, s.sized = []Chunk{{Data: body}}, true
 	return s
 }
 
-// Chunks appends to the body, which is then of no known length.
+// Chunks appends to the body, which then has no announced length.
 func (s Step) Chunks(chunks ...Chunk) Step {
 	s.chunks, s.sized = append(slices.Clip(s.chunks), chunks...), false
 	return s

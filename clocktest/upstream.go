@@ -65,8 +65,8 @@ func newRequest(req *http.Request, at time.Time) *Request {
 	}
 }
 
-// String returns the method and the URL, without userinfo and query.
-func (r *Request) String() string {
+// line returns the method and the URL, without userinfo and query.
+func (r *Request) line() string {
 	return fmt.Sprintf("%s %s://%s%s", r.Method, r.URL.Scheme, r.URL.Host, r.URL.EscapedPath())
 }
 
@@ -79,10 +79,10 @@ func NewUpstream(t testing.TB, c clock.Clock, steps ...Step) *Upstream {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		for _, r := range u.surplus {
-			t.Errorf("clocktest: no step was left for %v", r)
+			t.Errorf("clocktest: no step was left for %s", r.line())
 		}
 		for _, r := range u.open {
-			t.Errorf("clocktest: the response's body was not closed: %v", r)
+			t.Errorf("clocktest: the response's body was not closed: %s", r.line())
 		}
 	})
 	return u
@@ -132,7 +132,7 @@ func (u *Upstream) begin(req *http.Request) (*exchange, error) {
 	}
 	u.mu.Unlock()
 	if !ok {
-		return nil, fmt.Errorf("clocktest: no step is left for %v", x.seen)
+		return nil, fmt.Errorf("clocktest: no step is left for %s", x.seen.line())
 	}
 	for step.choose != nil {
 		step = step.choose(req)

@@ -1,0 +1,33 @@
+package clocktest_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/clocktest"
+)
+
+// The test of the package's documentation.
+func TestClientWaitsForSlowReport(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).After(time.Hour).Body("done"))
+		client := &http.Client{Transport: up}
+		resp, err := client.Get("http://reports.test/")
+		if err != nil || c.Elapsed() != time.Hour {
+			t.Fatalf("after %v: %v", c.Elapsed(), err)
+		}
+		resp.Body.Close()
+	})
+}
+
+func ExampleDrip() {
+	for _, chunk := range clocktest.Drip("data: 1\n\n", 4, time.Second) {
+		fmt.Printf("%v later: %q\n", chunk.After, chunk.Data)
+	}
+	// Output:
+	// 1s later: "data"
+	// 1s later: ": 1\n"
+	// 1s later: "\n"
+}
