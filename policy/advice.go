@@ -133,7 +133,7 @@ func (a *advisor) fit(attempts int, length time.Duration, limit string) {
 		}
 		if room == attempts && !a.worthwhile(a.Deadline-waits) {
 			room = n - 1
-			a.say("attempt %d may find no time left: the backoffs before it take up to %v of the %v, and Retry.MinAttempt is %v; shorten the delays, or lower Retry.MaxAttempts to %d",
+			a.say("attempt %d may find no time left: the backoffs before it take up to %v, the deadline is %v, and Retry.MinAttempt %v; shorten the delays, or lower Retry.MaxAttempts to %d",
 				n, waits, a.Deadline, max(a.Retry.MinAttempt, 0), room)
 		}
 	}
@@ -155,11 +155,15 @@ func (a *advisor) amplify(attempts, hedges int) {
 	if sends == 1 {
 		return
 	}
+	each := ""
+	if hedges > 0 {
+		each = fmt.Sprintf(", each hedged by %d more", hedges)
+	}
 	average := "nothing holds the average; set Retry.Budget"
 	if a.Retry.Budget > 0 {
 		average = fmt.Sprintf("Retry.Budget %g holds the average at %g; lower it, Retry.MaxAttempts or Hedge.Max for less", a.Retry.Budget, 1+a.Retry.Budget)
 	}
-	a.say("a call may cost the server %d sends (%d x (1 + %d): attempts, and the hedges of each); %s", sends, attempts, hedges, average)
+	a.say("a call may cost the server %d sends: %d attempts%s; %s", sends, attempts, each, average)
 }
 
 // rates yields the budgets that count sends.

@@ -168,7 +168,7 @@ func TestCompileReportsAllFaults(t *testing.T) {
 
 func TestOrderOfRoutesDoesNotMatter(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range 300 {
+	for range 100 {
 		p := Policy{Settings: randomSettings(rng, 20)}
 		for _, i := range rng.Perm(len(patternPool))[:5] {
 			p.Routes = append(p.Routes, Route{Pattern: patternPool[i], Settings: randomSettings(rng, 20)})

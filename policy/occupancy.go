@@ -37,9 +37,9 @@ func (o Occupancy) Exceeds(name string, limit int) string {
 	case o.InFlight() <= limit:
 		return ""
 	case o.Stay <= 0:
-		return fmt.Sprintf("%g/s without a bound on how long a call stays have no bound in flight, against %s %d; a stay of %v would fit",
+		return fmt.Sprintf("%g/s without a bound on their stay have none in flight, against %s %d; they fit if none stays longer than %v",
 			o.PerSecond, name, limit, o.Fitting(limit))
 	}
-	return fmt.Sprintf("%g/s x %v = %d in flight at worst, against %s %d; a stay of %v would fit",
+	return fmt.Sprintf("%g/s x %v = %d in flight at worst, against %s %d; a deadline of %v would fit",
 		o.PerSecond, o.Stay, o.InFlight(), name, limit, o.Fitting(limit))
 }

@@ -440,7 +440,11 @@ func suggest(key string, known []string) string {
 		if len(plain) > 2*len(k) {
 			continue
 		}
-		if d := distance(plain, k); d <= least {
+		d := distance(plain, k)
+		if len(plain) > 3 && strings.Contains(k, plain) {
+			d = 1
+		}
+		if d <= least {
 			best, least = k, d-1
 		}
 	}

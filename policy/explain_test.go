@@ -1,0 +1,134 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", "explain", name)
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", file, got, want)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	tests := []struct {
+		name        string
+		policy      Policy
+		method, url string
+		view        Settings
+		call        *Override
+		conns       int
+	}{
+		{name: "defaults"},
+		{
+			name: "levels", url: "https://user:secret@api.example.com:443/reports/7%2F8?token=secret#part",
+			policy: Policy{
+				Settings: Settings{Deadline: 20 * time.Second, Rate: Rate{PerSecond: 5, Key: ByRoute}},
+				Routes: []Route{
+					{Pattern: "GET /reports/", Name: "reports", Settings: Settings{Deadline: 5 * time.Minute, Timeouts: Timeouts{Read: Off, Connect: time.Second}}},
+					{Pattern: "api.example.com/", Settings: Settings{
+						Timeouts: Timeouts{Connect: 2 * time.Second},
+						Budgets:  map[string]Rate{"tokens": {PerSecond: 1000, Burst: 30000, Cost: func(*http.Request) int { return 1 }}},
+					}},
+				},
+			},
+			view: Settings{Timeouts: Timeouts{Write: 3 * time.Second}},
+			call: NewOverride(Settings{Deadline: 8 * time.Second}),
+		},
+		{
+			name:   "never-answers",
+			policy: Policy{Settings: Settings{Deadline: 10 * time.Second, Timeouts: Timeouts{Read: 4 * time.Second}, Retry: Retry{BaseDelay: Off}}},
+		},
+		{
+			name:   "no-room-for-attempts",
+			policy: Policy{Settings: Settings{Deadline: 5 * time.Second, Timeouts: Timeouts{Read: time.Second}, Retry: Retry{MaxAttempts: 5, BaseDelay: 2 * time.Second}}},
+		},
+		{
+			name:   "wait-leaves-too-little",
+			policy: Policy{Settings: Settings{Deadline: 3 * time.Second, Timeouts: Timeouts{Read: time.Second}, Retry: Retry{BaseDelay: 1960 * time.Millisecond}}},
+		},
+		{
+			name:   "unbounded",
+			policy: Policy{Settings: Settings{Deadline: Off, Timeouts: Timeouts{Read: Off}, Retry: Retry{Budget: Off}}},
+		},
+		{
+			name: "post", method: "POST",
+			policy: Policy{Settings: Settings{Hedge: Hedge{Delay: time.Second}}},
+		},
+		{
+			name: "hedged-and-limited", conns: 100,
+			policy: Policy{Settings: Settings{
+				Deadline: 30 * time.Second,
+				Timeouts: Timeouts{Attempt: 5 * time.Second},
+				Hedge:    Hedge{Delay: time.Second, Max: 2},
+				Breaker:  Breaker{Ratio: 0.5, Window: 100 * time.Millisecond},
+				Rate:     Rate{PerSecond: 50, Burst: 10},
+				InFlight: InFlight{Max: 200},
+			}},
+		},
+		{
+			name: "connections", conns: 10,
+			policy: Policy{Settings: Settings{Rate: Rate{PerSecond: 50}}},
+		},
+		{
+			name: "stream", method: "POST",
+			policy: Policy{Settings: Interactive().With(Settings{Rate: Rate{PerSecond: 2}, InFlight: InFlight{Max: 20}})},
+		},
+		{name: "batch", method: "POST", policy: Policy{Settings: Batch()}},
+		{
+			name:   "refused",
+			policy: Policy{Settings: Settings{Deadline: 20 * time.Second}},
+			call:   NewOverride(Settings{Timeouts: Timeouts{Read: 5 * time.Minute}, Rate: Rate{PerSecond: 5}}),
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			url := test.url
+			if url == "" {
+				url = "https://example.com/"
+			}
+			r, err := http.NewRequestWithContext(t.Context(), test.method, url, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			chain := func(r *Resolved) []string {
+				names := []string{"match", "deadline"}
+				if r.Retry.Enabled == On {
+					names = append(names, "retry")
+				}
+				return append(names, "timeouts", "base")
+			}
+			line := mustCompile(t, test.policy).Line(r.Method, r.URL.Host, r.URL.EscapedPath())
+			e := line.Explain(r, test.view, test.call, chain, test.conns)
+			golden(t, test.name+".txt", []byte(e.String()))
+			data, err := json.MarshalIndent(e, "", "\t")
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, test.name+".json", append(data, '\n'))
+		})
+	}
+}
