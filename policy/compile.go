@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -89,12 +90,18 @@ func compileRoutes(routes []Route, found *faults) (levels []*level) {
 	}
 	for _, r := range routes {
 		l := newLevel("route", r.Settings)
-		l.name = cmp.Or(r.Name, r.Pattern)
+		l.name = cmp.Or(r.Name, r.Pattern, "(no pattern)")
 		names[l.name]++
 		l.vet(found)
-		var err error
-		if l.pattern, err = route.Parse(r.Pattern); err != nil {
-			found.add(&ConfigError{Route: l.name, Field: "Pattern", Value: strconv.Quote(r.Pattern), Reason: err.Error()})
+		var (
+			err    error
+			syntax *route.SyntaxError
+		)
+		if l.pattern, err = route.Parse(r.Pattern); errors.As(err, &syntax) {
+			found.add(&ConfigError{
+				Route: l.name, Field: "Pattern", Value: strconv.Quote(r.Pattern),
+				Reason: fmt.Sprintf("malformed at offset %d: %s", syntax.Offset, syntax.Reason),
+			})
 			continue
 		}
 		levels = append(levels, l)
@@ -131,8 +138,8 @@ func (t *Table) relate(found *faults) {
 			case route.MoreGeneral:
 				above[j] = append(above[j], i)
 			case route.Overlaps:
-				if t.crossing(q, r, found) {
-					continue
+				if r.pattern.Crosses(q.pattern) {
+					crossing(r, q, found)
 				}
 				overlaps = append(overlaps, [2]int{j, i})
 			}
@@ -157,27 +164,24 @@ func (t *Table) relate(found *faults) {
 	t.checked = slices.CompactFunc(t.checked, slices.Equal)
 }
 
-// crossing refuses two routes of a host whose paths cross, so that neither goes
-// first, if they say different things about the same setting.
-func (t *Table) crossing(a, b *level, found *faults) bool {
-	if a.pattern.Host() != b.pattern.Host() || pathOnly(a).Relation(pathOnly(b)) != route.Overlaps {
-		return false
-	}
+// crossing refuses two routes of a host whose paths cross, so that neither is
+// the more specific, if both say something about the same setting.
+func crossing(r, q *level, found *faults) {
 	var common []string
-	for _, s := range a.set {
-		if slices.ContainsFunc(b.set, func(o setting) bool { return o.ref == s.ref }) {
+	for _, s := range r.set {
+		if slices.ContainsFunc(q.set, func(o setting) bool { return o.ref == s.ref }) {
 			common = append(common, s.String())
 		}
 	}
 	if common == nil {
-		return false
+		return
 	}
+	both, _ := r.pattern.Common(q.pattern)
 	found.add(&ConfigError{
-		Route: b.name, Field: "Pattern", Value: b.pattern.String(), Limit: a.pattern.String(),
-		Reason: fmt.Sprintf("a request can match both, neither is more specific, and both set %s; change a pattern, or set it on one of them",
-			strings.Join(common, ", ")),
+		Route: r.name, Field: "Pattern", Value: r.pattern.String(), Limit: q.pattern.String(),
+		Reason: fmt.Sprintf("%s matches both, neither is more specific, and both set %s; change a pattern, or set it on one of them",
+			both, strings.Join(common, ", ")),
 	})
-	return true
 }
 
 func (t *Table) levels(ids []int) []*level {

@@ -92,7 +92,7 @@ func TestCompilePatterns(t *testing.T) {
 		{"crossing with a field in common", []Route{
 			{Pattern: "/a/{x}", Settings: read(time.Second)},
 			{Pattern: "/{y}/b", Settings: read(2 * time.Second)},
-		}, []string{`route "/a/{x}": Pattern is /a/{x}, limit /{y}/b: a request can match both, neither is more specific, and both set Timeouts.Read`}},
+		}, []string{`route "/a/{x}": Pattern is /a/{x}, limit /{y}/b: GET /a/b matches both, neither is more specific, and both set Timeouts.Read`}},
 		{"crossing with a switch in common", []Route{
 			{Pattern: "/a/{x}", Settings: Settings{Rate: Rate{PerSecond: 1}}},
 			{Pattern: "/{y}/b", Settings: Settings{Rate: Rate{Enabled: Off}}},
