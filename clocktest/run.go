@@ -47,7 +47,7 @@ func run(t *testing.T, f func(t *testing.T, c *Clock)) (failure string) {
 		bubble = bubbleOf(stack(false))
 		// What has become due with f's end must not be left waiting for its turn.
 		t.Cleanup(synctest.Wait)
-		// The bubble is set up when it has been idle once.
+		// Let the bubble's first look for timers pass, while nothing is due; see whenIdle.
 		synctest.Wait()
 		f(t, newClock())
 	})

@@ -86,11 +86,11 @@ func FailDial(err error) Step { return Step{dials: true, dialErr: err} }
 // goroutines at once, and must leave the request as it is, its body unread.
 func Func(choose func(*http.Request) Step) Step { return Step{choose: choose} }
 
-// Drip cuts s into chunks of at most size bytes, each after the one before.
-func Drip(s string, size int, each time.Duration) []Chunk {
+// Drip cuts s into chunks of at most size bytes, each so long after the one before.
+func Drip(s string, size int, after time.Duration) []Chunk {
 	var chunks []Chunk
 	for b := range slices.Chunk([]byte(s), size) {
-		chunks = append(chunks, Chunk{each, string(b)})
+		chunks = append(chunks, Chunk{after, string(b)})
 	}
 	return chunks
 }
@@ -121,8 +121,8 @@ func (s Step) IgnoreBody() Step { s.read = readNone; return s }
 // Duplex answers while it reads the request's body, and not only afterwards.
 func (s Step) Duplex() Step { s.read = readDuplex; return s }
 
-// Interim sends a 1xx answer, header being nil or what it carries, as soon as the
-// request's headers have arrived.
+// Interim sends a 1xx answer, with headers if any, as soon as the request's
+// headers have arrived.
 func (s Step) Interim(status int, header http.Header) Step {
 	s.interim = append(slices.Clip(s.interim), interim{status, header.Clone()})
 	return s
