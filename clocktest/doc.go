@@ -1,5 +1,6 @@
 // Package clocktest tests HTTP clients that wait, without waiting: hours pass in
-// milliseconds, every time is exact to the nanosecond, and every run is the same.
+// milliseconds, times are exact to the nanosecond, and what is due at the same
+// instant happens in an order that the next run repeats.
 //
 //	func TestClientWaitsForSlowReport(t *testing.T) {
 //		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
