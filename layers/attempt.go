@@ -54,6 +54,8 @@ type outcome struct {
 	// abandoned reports that the caller closed the body early or gave up the
 	// call.
 	abandoned bool
+	// foreign reports that a layer of the user's failed, and not the send.
+	foreign bool
 }
 
 // ender is who must learn how an attempt ended.
@@ -102,6 +104,16 @@ type attempt struct {
 
 	ends  [4]ender
 	nEnds int
+
+	won     *attempt     // whose outcome a hedge passes off as this one's
+	hedge   bool         // sent beside another
+	dropped bool         // another won
+	extra   *extraBudget // that a first send pays into
+	ratio   float64      // and how much
+
+	turns turns // of the rate budgets
+	pass  pass  // of the breaker
+	slot  *slot // of the in-flight limit
 
 	next *attempt // in Call.live
 	hit  *attempt // in one run of Call.wake
@@ -212,6 +224,8 @@ func (a *attempt) abort() {
 	upload := a.upload
 	idle := a.depth == 0 && !a.reading && a.counted
 	o := outcome{status: a.status, err: a.expired}
+	// Nobody waited on the server, or the deadline was not the policy's.
+	o.abandoned = a.expired.Phase == PhaseDeadline && (idle || a.expired.lent)
 	a.call.mu.Unlock()
 	a.abandonDial()
 	a.cancel(o.err)
@@ -269,7 +283,7 @@ func (a *attempt) failure(err error) error {
 	if e, ok := err.(*Error); ok { //nolint:errorlint // Only the outermost is ours.
 		return e
 	}
-	e := &Error{Layer: "base", Phase: a.phase.name(), Err: err, Sent: a.sent, Elapsed: a.call.env.now() - a.call.start}
+	e := &Error{Layer: rankBase.String(), Phase: a.phase.name(), Err: err, Sent: a.sent, Elapsed: a.call.env.now() - a.call.start}
 	if e.Sent == MaybeSent && provenUnsent(err) {
 		e.Sent = Unsent
 	}

@@ -57,6 +57,9 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	expired := a.endRead(b.outer)
+	if n > 0 {
+		a.pass.content(a)
+	}
 	switch {
 	case err == io.EOF: //nolint:errorlint // io.Reader returns it bare.
 		b.end(nil)
@@ -78,8 +81,15 @@ func (b *body) Read(p []byte) (int, error) {
 // end settles the attempt with how the body ended; nil is its end.
 func (b *body) end(err error) {
 	b.err = err
+	if err == nil {
+		b.a.bodyEnded(outcome{status: b.a.status})
+		return
+	}
 	own := b.a.call.callerEnded()
-	b.a.bodyEnded(outcome{status: b.a.status, err: err, abandoned: err != nil && own != nil})
+	b.a.call.mu.Lock()
+	given := own != nil || b.a.dropped || b.a.expired != nil && b.a.expired.lent
+	b.a.call.mu.Unlock()
+	b.a.bodyEnded(outcome{status: b.a.status, err: err, abandoned: given})
 }
 
 // Close implements io.Closer. It is safe during a Read, and to repeat.

@@ -261,7 +261,7 @@ func (c *Call) overdue(now instant) *Error {
 	return &Error{
 		Layer: rankDeadline.String(), Phase: PhaseDeadline, Route: c.route,
 		Limit: c.end - c.start, Elapsed: now - c.start,
-		Attempts: c.Attempts(), Reason: ReasonDeadline, timeout: true,
+		Attempts: c.Attempts(), Reason: ReasonDeadline, timeout: true, lent: c.end == c.jobEnd,
 	}
 }
 
@@ -275,6 +275,25 @@ func (c *Call) callerEnded() error {
 		return errRequestCanceled
 	default:
 		return nil
+	}
+}
+
+// wait waits for d, for a signal, or until the caller gives up ctx or the
+// request.
+func (c *Call) wait(ctx context.Context, d time.Duration, signal <-chan struct{}) {
+	if d <= 0 {
+		return
+	}
+	over := make(chan struct{})
+	if d < never/2 {
+		t := c.env.Clock.AfterFunc(d, func() { close(over) })
+		defer t.Stop()
+	}
+	select {
+	case <-over:
+	case <-signal:
+	case <-ctx.Done():
+	case <-c.aborted:
 	}
 }
 
@@ -310,7 +329,7 @@ func (c *Call) failure(err error) error {
 	defer c.mu.Unlock()
 	e, ok := err.(*Error) //nolint:errorlint // Only the outermost is ours to complete.
 	if !ok {
-		e = &Error{Layer: "base", Elapsed: c.env.now() - c.start, Err: err, Sent: MaybeSent}
+		e = &Error{Layer: rankBase.String(), Elapsed: c.env.now() - c.start, Err: err, Sent: MaybeSent}
 	}
 	return c.told(e)
 }

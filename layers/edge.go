@@ -29,12 +29,12 @@ func (e *edge) send(a *attempt, req *http.Request) (*http.Response, error) {
 	defer func() {
 		if !returned { // a panic: whatever the attempt holds is given back
 			a.arrive(way)
-			a.settle(outcome{err: errPanic})
+			a.settle(outcome{err: errPanic, abandoned: true})
 		}
 	}()
 	resp, err := a.roundTrip(e.next, req)
 	returned = true
-	return a.back(way, req, resp, err)
+	return e.back(a, way, req, resp, err)
 }
 
 var errPanic = errors.New("panic in a RoundTripper")
@@ -57,18 +57,21 @@ func (a *attempt) leave(r rank) (way, error) {
 		defer c.mu.Unlock()
 		return way{}, a.expired
 	}
-	first := !a.counted
+	first := !a.counted && r != rankInner
 	if first {
 		a.counted, a.sent = true, MaybeSent
 		a.n = int(c.account.sends.Add(1))
-		c.body = nil
 	}
+	c.body = nil
 	a.passes++
 	w := way{outer: a.rank, passes: a.passes}
 	a.rank = r
 	a.depth++
 	c.mu.Unlock()
 	if first {
+		if a.extra != nil {
+			a.extra.deposit(a.ratio)
+		}
 		a.emit(Event{Kind: KindSend})
 	}
 	return w, nil
@@ -86,7 +89,7 @@ func (a *attempt) arrive(w way) (outermost bool) {
 }
 
 // back takes what came back from beyond our layers.
-func (a *attempt) back(w way, req *http.Request, resp *http.Response, err error) (*http.Response, error) {
+func (e *edge) back(a *attempt, w way, req *http.Request, resp *http.Response, err error) (*http.Response, error) {
 	if err == nil && resp == nil {
 		err = errNothing
 	}
@@ -96,9 +99,9 @@ func (a *attempt) back(w way, req *http.Request, resp *http.Response, err error)
 		}
 		err = a.failure(err)
 		a.abandonDial()
+		o := a.failed(e.rank, err)
 		if a.arrive(w) {
-			_, ours := err.(*Error) //nolint:errorlint // Anything else is the caller's.
-			a.settle(outcome{err: err, abandoned: !ours})
+			a.settle(o)
 		}
 		return nil, err
 	}
@@ -117,6 +120,17 @@ func (a *attempt) back(w way, req *http.Request, resp *http.Response, err error)
 		}
 	}
 	return resp, nil
+}
+
+// failed is the outcome of a send that came back with err.
+func (a *attempt) failed(r rank, err error) outcome {
+	_, ours := err.(*Error) //nolint:errorlint // Anything else is the caller's.
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	return outcome{
+		err: err, abandoned: !ours || a.dropped,
+		foreign: r == rankInner && a.expired == nil && (!a.counted || a.sent == Answered),
+	}
 }
 
 // answered notes the headers of a response, and reports whether they come

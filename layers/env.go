@@ -26,6 +26,8 @@ type Env struct {
 	once   sync.Once
 	epoch  time.Time // what instants count from
 	alarms sync.Pool // of *alarm, stopped
+	states states
+	extra  keyed[*extraBudget] // by origin
 }
 
 // instant is a time as the stack counts it: since the Env's epoch. It is
@@ -47,6 +49,8 @@ func (e *Env) ready() *Env {
 			e.Rand = rand.Float64
 		}
 		e.epoch = e.Clock.Now()
+		e.extra.env = e
+		e.extra.create = func(stateKey) *extraBudget { return newExtraBudget(e) }
 	})
 	return e
 }

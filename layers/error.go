@@ -40,6 +40,10 @@ const (
 	ReasonNotSafe       = "not safe"
 	ReasonNotRetryable  = "not retryable"
 	ReasonHint          = "hint above limit"
+	ReasonMaxWait       = "longest wait exceeded"
+	ReasonCost          = "cost above burst"
+	ReasonCircuit       = "circuit open"
+	ReasonInFlight      = "in-flight limit reached"
 )
 
 // Error is how a call fails, unless its caller ended it: then the caller's own
@@ -76,6 +80,7 @@ type Error struct {
 
 	timeout bool
 	local   bool  // a refusal of ours: never retried, no fault of the server
+	lent    bool  // the deadline was the caller's, not the policy's
 	during  Phase // what the deadline interrupted
 }
 
@@ -91,7 +96,7 @@ func (e *Error) Error() string {
 		case e.during != "":
 			fmt.Fprintf(&b, ", in phase %s of attempt %d", e.during, e.Attempts)
 		}
-	case e.timeout:
+	case e.timeout && !e.local:
 		fmt.Fprintf(&b, "%s timeout after %v (limit %v)", e.Phase, e.Elapsed, e.Limit)
 	case e.Err != nil:
 		b.WriteString(safeText(e.Err))

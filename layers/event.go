@@ -39,6 +39,7 @@ const (
 	KindWait     Kind = "wait"     // a wait of length Wait began, in Phase
 	KindRefused  Kind = "refused"  // a limit of ours refused the call or the attempt
 	KindEnd      Kind = "end"      // the call ended, its body included
+	KindBreaker  Kind = "breaker"  // a circuit went to State, for Wait if it opened
 )
 
 // Event is one thing that happened to a call. It holds no URL, header or body.
@@ -50,6 +51,7 @@ type Event struct {
 	Phase   Phase // of a phase, wait or refusal, or the one that timed out
 	Wait    time.Duration
 	Status  int
+	State   State // of a breaker
 	Err     error
 }
 

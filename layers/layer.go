@@ -37,11 +37,13 @@ const (
 	rankBreaker
 	rankRate
 	rankInFlight
+	rankInner
 	rankStream
 	rankTimeouts
+	rankBase
 )
 
-var rankNames = [...]string{"open", "deadline", "retry", "hedge", "breaker", "rate", "in-flight", "stream", "timeouts"}
+var rankNames = [...]string{"open", "deadline", "retry", "hedge", "breaker", "rate", "in-flight", "inner", "stream", "timeouts", "base"}
 
 func (r rank) String() string { return rankNames[r] }
 
@@ -164,4 +166,19 @@ func (e orderError) Error() string {
 // name the route, or to let layers of one's own see the call.
 func Open(env *Env, route string) Layer {
 	return env.layer(rankOpen, route, func(_ *Env, next sender) sender { return next })
+}
+
+// Inner returns one layer of layers of the user's that stand around each send:
+// auth, signing. What they fail at by themselves is told from a failure of the
+// send: it is proof that nothing was sent, and no fault of the server's. list
+// begins with the outermost.
+func Inner(env *Env, list ...Layer) Layer {
+	env = env.ready()
+	return func(next http.RoundTripper) http.RoundTripper {
+		if s, ours := next.(*stage); !ours || s.env != env {
+			next = &stage{env: env, rank: rankBase, sender: &edge{rank: rankBase, next: next}, next: next}
+		}
+		next = Chain(next, list...)
+		return &stage{env: env, rank: rankInner, sender: &edge{rank: rankInner, next: next}, next: next}
+	}
 }

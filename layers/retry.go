@@ -64,13 +64,21 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 		c.mu.Unlock()
 	}
 	a.askable = true
+	if l.set.Budget > 0 {
+		a.extra, a.ratio = l.env.extraOf(req), l.set.Budget
+	}
+	budget := a.extra
 	resp, err := l.next.send(a, req)
+	a = outcomeOf(a)
 	if err == nil && resp.StatusCode < http.StatusBadRequest && l.set.Check == nil && a.asked == "" {
 		return resp, nil
 	}
 	early := false // a 425 was seen
 	for n := 0; ; n++ {
 		wait, reason, failed := l.judge(a, &body, n, resp, err, early)
+		if wait >= 0 && budget != nil && !budget.withdraw() {
+			wait, reason = -1, ReasonBudget
+		}
 		if failed != nil {
 			_ = resp.Body.Close()
 			return nil, &Error{Layer: rankRetry.String(), Err: failed, Sent: Answered, Reason: reason}
@@ -85,13 +93,13 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 		}
 		if wait > 0 {
 			a.emit(Event{Kind: KindWait, Phase: PhaseBackoff, Wait: wait})
-			c.sleep(a.base, wait)
-		}
-		if own := c.callerEnded(); own != nil {
-			return nil, own
+			c.wait(a.base, wait, nil)
 		}
 		next, reason, sent := l.resend(a, req, &body)
 		if !sent {
+			if budget != nil {
+				budget.deposit(1)
+			}
 			c.restore(a, reason)
 			return resp, err
 		}
@@ -110,6 +118,9 @@ type resent struct {
 // nothing is left to make it with: the outcome before it then stands.
 func (l *retry) resend(a *attempt, req *http.Request, body *replay) (next resent, reason string, sent bool) {
 	c := a.call
+	if own := c.callerEnded(); own != nil {
+		return resent{attempt: a, err: own}, "", true
+	}
 	if c.left() < l.set.MinAttempt {
 		return next, ReasonDeadline, false
 	}
@@ -125,7 +136,7 @@ func (l *retry) resend(a *attempt, req *http.Request, body *replay) (next resent
 		c.account.resends.Add(1)
 	}
 	resp, err := l.next.send(b, again)
-	if err != nil && !b.counted { // a gate refused it
+	if err != nil && !b.left() { // a gate refused it
 		closeBody(again)
 		b.settle(outcome{err: err, abandoned: true})
 		if a.asked == "" {
@@ -135,7 +146,7 @@ func (l *retry) resend(a *attempt, req *http.Request, body *replay) (next resent
 			return next, e.Reason, false
 		}
 	}
-	return resent{b, resp, err}, "", true
+	return resent{outcomeOf(b), resp, err}, "", true
 }
 
 // judge decides whether an outcome is followed by another attempt. wait is how
@@ -148,7 +159,7 @@ func (l *retry) judge(a *attempt, body *replay, n int, resp *http.Response, err 
 		return no, "", nil
 	}
 	e, _ := err.(*Error) //nolint:errorlint // Only the outermost is ours.
-	if e != nil && (e.local || e.Phase == PhaseDeadline) {
+	if e != nil && e.final() {
 		return no, e.Reason, nil
 	}
 	asked := a.asked != ""
@@ -227,12 +238,7 @@ func withoutHint(resp *http.Response) *http.Response {
 func (l *retry) failed(a *attempt, resp *http.Response, e *Error, early bool) (again bool, failed error) {
 	var err error
 	if e != nil {
-		// The form in which go-retryablehttp tells a hopeless error, and the
-		// error as the base made it.
-		err = &url.Error{Err: e}
-		if e.Err != nil && !e.timeout {
-			err = &url.Error{Err: e.Err}
-		}
+		err = e.asURLError()
 	}
 	switch {
 	case l.set.Check != nil:
@@ -242,8 +248,7 @@ func (l *retry) failed(a *attempt, resp *http.Response, e *Error, early bool) (a
 		}
 		return again, failed
 	case err != nil:
-		again, _ = retryablehttp.DefaultRetryPolicy(context.Background(), nil, err)
-		return again, nil
+		return !e.hopeless(), nil
 	case len(l.set.Statuses) > 0:
 		return slices.Contains(l.set.Statuses, resp.StatusCode), nil
 	case resp.StatusCode == http.StatusTooEarly:
@@ -251,6 +256,24 @@ func (l *retry) failed(a *attempt, resp *http.Response, e *Error, early bool) (a
 	}
 	return slices.Contains(retried, resp.StatusCode), nil
 }
+
+// asURLError is the form in which go-retryablehttp's policies know an error.
+func (e *Error) asURLError() error {
+	if e.Err != nil && !e.timeout {
+		return &url.Error{Err: e.Err} // as the base made it
+	}
+	return &url.Error{Err: e}
+}
+
+// hopeless reports a failure that will come again: a scheme, a header or a
+// certificate that is wrong.
+func (e *Error) hopeless() bool {
+	again, _ := retryablehttp.DefaultRetryPolicy(context.Background(), nil, e.asURLError())
+	return !again
+}
+
+// final reports an error after which no further send can help.
+func (e *Error) final() bool { return e.local || e.Phase == PhaseDeadline }
 
 func (c *Call) isSafe() bool {
 	c.mu.Lock()
@@ -268,17 +291,6 @@ func (c *Call) restore(a *attempt, reason string) {
 
 // left is the time until the deadline.
 func (c *Call) left() time.Duration { return c.deadline() - c.env.now() }
-
-// sleep waits for d, or until the caller gives up ctx or the request.
-func (c *Call) sleep(ctx context.Context, d time.Duration) {
-	t := c.env.Clock.Timer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	case <-c.aborted:
-	}
-}
 
 // RetryOnce lets a layer of the user's that stands inside Retry ask for one
 // more send, after it mended what made the server refuse this one: a token

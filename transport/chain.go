@@ -3,7 +3,9 @@ package transport
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/weir-go/weir/layers"
@@ -39,7 +41,15 @@ func (t *Transport) chain(req *http.Request) (http.RoundTripper, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A chain sets the numbers of the state that it shares. One of an old
+	// table must not do so after one of the new.
+	t.compiling.Lock()
+	if t.table.Load() != table {
+		t.compiling.Unlock()
+		return t.chain(req)
+	}
 	chain := layers.Chain(t.base, layersOf(t.parts(resolved))...)
+	t.compiling.Unlock()
 	if line.Kept {
 		lines.Store(line, chain)
 	}
@@ -75,12 +85,34 @@ func (t *Transport) parts(r *policy.Resolved) []part {
 	}
 	add("deadline", r.Deadline > 0, layers.Deadline(t.env, r.Deadline))
 	add("retry", r.Retry.Enabled == policy.On, layers.Retry(t.env, r.Retry))
-	for i, layer := range t.inner {
-		add(fmt.Sprintf("inner[%d]", i), layer != nil, layer)
+	add("hedge", r.Hedge.Enabled == policy.On, layers.Hedge(t.env, r.Hedge))
+	if r.Breaker.Enabled == policy.On { // its layer sets the numbers of shared state
+		add("breaker", true, layers.CircuitBreaker(t.env, r.BreakerState, r.Breaker))
 	}
+	if budgets := budgetsOf(r); len(budgets) > 0 {
+		add("rate", true, layers.RateBudget(t.env, budgets...))
+	}
+	if r.InFlight.Enabled == policy.On {
+		add("in-flight", true, layers.InFlight(t.env, r.InFlightState, r.InFlight))
+	}
+	add("inner", len(t.inner) > 0, layers.Inner(t.env, t.inner...))
 	o := r.Timeouts
 	add("timeouts", o.Pool > 0 || o.Connect > 0 || o.Write > 0 || o.Read > 0 || o.Attempt > 0, layers.Timeouts(t.env, o))
 	return parts
+}
+
+// budgetsOf returns the budgets that a send takes a turn in.
+func budgetsOf(r *policy.Resolved) []layers.Budget {
+	var list []layers.Budget
+	if r.Rate.Enabled == policy.On {
+		list = append(list, layers.Budget{Rate: r.Rate, ID: r.RateState})
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Budgets)) {
+		if b := r.Budgets[name]; b.Enabled == policy.On {
+			list = append(list, layers.Budget{Rate: b, ID: r.BudgetStates[name]})
+		}
+	}
+	return list
 }
 
 func layersOf(parts []part) []layers.Layer {

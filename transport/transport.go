@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/benbjohnson/clock"
@@ -45,6 +46,7 @@ type stack struct {
 	env          *layers.Env
 	outer, inner []layers.Layer
 	table        atomic.Pointer[policy.Table]
+	compiling    sync.Mutex // with the present table
 }
 
 // New returns a transport with the policy of cfg. It has no effect unless the
@@ -75,7 +77,9 @@ func (s *stack) update(p policy.Policy) error {
 	if err != nil {
 		return err
 	}
+	s.compiling.Lock()
 	s.table.Store(table)
+	s.compiling.Unlock()
 	return nil
 }
 
@@ -108,6 +112,9 @@ func (t *Transport) CloseIdleConnections() {
 		c.CloseIdleConnections()
 	}
 }
+
+// Breakers returns the circuits that are in use, of all routes.
+func (t *Transport) Breakers() []*layers.Breaker { return t.env.Breakers() }
 
 // match finds the routes of a request.
 func match(table *policy.Table, req *http.Request) (*policy.Line, error) {

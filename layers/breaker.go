@@ -1,0 +1,535 @@
+package layers
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/weir-go/weir/policy"
+)
+
+// CircuitBreaker refuses the sends of a key, at once and unsent, while its
+// circuit is open: see [policy.Breaker], whose zero fields have their defaults
+// here. id is the identity of the state that it shares, zero if the stack has
+// only one.
+//
+// A send counts when its body ends. A failure is a connection error, an expired
+// phase, a status of 500 or above but for 501, a stall, a body that ends in an
+// error, and the policy's deadline passing while the send waits on the server.
+// The caller's cancellation and shorter deadline, refusals of ours, other 4xx
+// and 429, and a body that the caller abandons count as nothing.
+func CircuitBreaker(env *Env, id policy.StateID, b policy.Breaker) Layer {
+	b = policy.Defaults().With(policy.Settings{Breaker: b}).Breaker
+	return env.layer(rankBreaker, "", func(env *Env, next sender) sender {
+		return &circuitBreaker{next: next, states: env.breakers(id, b), key: keyOf(b.Key)}
+	})
+}
+
+type circuitBreaker struct {
+	next   sender
+	states *keyed[*Breaker]
+	key    policy.KeyFunc
+}
+
+func (l *circuitBreaker) send(a *attempt, req *http.Request) (*http.Response, error) {
+	p := &a.pass
+	if e := l.states.of(l.key, req).admit(a, p); e != nil {
+		return nil, a.refuse(e)
+	}
+	a.onEnd(p)
+	defer func() {
+		if !a.left() { // refused further in, or a panic in a function of the user's
+			p.settle(a, neutral)
+		}
+	}()
+	return l.next.send(a, req)
+}
+
+// State is the state of a circuit.
+type State uint8
+
+// The states of a circuit. The zero State is none.
+const (
+	StateClosed   State = iota + 1 // sends pass
+	StateHalfOpen                  // a few sends pass, to see
+	StateOpen                      // none pass
+)
+
+func (s State) String() string {
+	return [...]string{"", "closed", "half-open", "open"}[min(s, StateOpen)]
+}
+
+// Breaker is the circuit of one key. gobreaker's two-step breaker is its state
+// machine. It reads the real clock and cannot be told otherwise, so it is given
+// the smallest open time that it takes, and how long the circuit stays open,
+// and the window of the ratio, are kept in front of it on the injected clock.
+//
+// It is safe for concurrent use.
+type Breaker struct {
+	env *Env
+	key stateKey
+
+	mu     sync.Mutex
+	set    policy.Breaker
+	core   *gobreaker.TwoStepCircuitBreaker[struct{}]
+	inner  gobreaker.State
+	until  instant // the circuit is open before this
+	opens  int     // in a row, without closing
+	era    int     // counts changes of state; results of an earlier one count for nothing
+	forced State   // 0: none
+	trip   bool    // what is reported next opens the circuit
+	window window
+	probes []*pass
+
+	shown   State // what was told last
+	changes []change
+	telling bool
+}
+
+// change is a change of state to be told.
+type change struct {
+	ctx   context.Context
+	event Event
+}
+
+// The verdicts on a send, as gobreaker takes them.
+var (
+	success    error
+	errFailed  = errors.New("failed")
+	errNeutral = errors.New("counts for nothing")
+)
+
+// verdict is what a send says of the server.
+type verdict uint8
+
+const (
+	neutral verdict = iota
+	good
+	bad
+)
+
+// breakers returns the circuits of an identity, with the numbers of b from now
+// on.
+func (e *Env) breakers(id policy.StateID, b policy.Breaker) *keyed[*Breaker] {
+	numbers := b
+	numbers.Key = nil
+	states := statesOf[*Breaker](e, id)
+	type comparable struct {
+		failures, least, probes   int
+		ratio, jitter             float64
+		window, open, openLongest time.Duration
+	}
+	states.set(comparable{b.Failures, b.MinRequests, b.Probes, b.Ratio, b.OpenJitter, b.Window, b.Open, b.OpenMax},
+		func(k stateKey) *Breaker { return newBreaker(e, k, numbers) },
+		func(s *Breaker) { s.numbers(numbers) })
+	return states
+}
+
+func newBreaker(e *Env, key stateKey, set policy.Breaker) *Breaker {
+	b := &Breaker{env: e, key: key, set: set, shown: StateClosed}
+	b.core = b.engine()
+	return b
+}
+
+// engine returns a state machine in the closed state.
+func (b *Breaker) engine() *gobreaker.TwoStepCircuitBreaker[struct{}] {
+	b.inner = gobreaker.StateClosed
+	var core *gobreaker.TwoStepCircuitBreaker[struct{}]
+	core = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		MaxRequests: uint32(b.set.Probes), //nolint:gosec // The policy bounds it.
+		Timeout:     1,                    // 0 would be a minute
+		ReadyToTrip: func(n gobreaker.Counts) bool {
+			return b.trip || b.set.Failures > 0 && int64(n.ConsecutiveFailures) >= int64(b.set.Failures)
+		},
+		IsSuccessful: func(err error) bool { return err == nil },
+		IsExcluded:   func(err error) bool { return err == errNeutral }, //nolint:errorlint // It is ours.
+		// All calls of the engine are under the mutex, and so is this.
+		OnStateChange: func(_ string, _, to gobreaker.State) {
+			if core == b.core {
+				b.moved(to)
+			}
+		},
+	})
+	return core
+}
+
+// moved follows the engine. That it leaves the open state at once is for
+// nobody to see.
+func (b *Breaker) moved(to gobreaker.State) {
+	b.inner = to
+	b.era++
+	b.window = window{}
+	b.probes = b.probes[:0]
+	switch to {
+	case gobreaker.StateOpen:
+		open := b.set.Open
+		for i := 0; i < b.opens && open < b.set.OpenMax; i++ {
+			open *= 2
+		}
+		open = min(open, max(b.set.Open, b.set.OpenMax))
+		open += time.Duration(max(0, b.set.OpenJitter) * b.env.Rand() * float64(open))
+		b.until = after(b.env.now(), open)
+		b.opens++
+	case gobreaker.StateClosed:
+		b.opens, b.until = 0, 0
+	}
+}
+
+// numbers applies new numbers to a circuit in use.
+func (b *Breaker) numbers(set policy.Breaker) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	probes := b.set.Probes
+	b.set = set
+	if probes == set.Probes {
+		return
+	}
+	// The engine takes its number of probes when it is made.
+	open, opens, until := b.inner != gobreaker.StateClosed, b.opens, b.until
+	b.core = b.engine()
+	b.era++
+	b.probes = nil
+	if open {
+		b.trip = true
+		if done, err := b.core.Allow(); err == nil {
+			done(errFailed)
+		}
+		b.trip = false
+		b.opens, b.until = opens, until
+	}
+}
+
+// rests implements state.
+func (b *Breaker) rests(instant) (idle, free bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	free = b.inner == gobreaker.StateClosed && b.forced == 0
+	return free, free
+}
+
+// pass is an attempt's admission by a circuit.
+type pass struct {
+	b       *Breaker
+	done    func(error)
+	era     int
+	probe   bool
+	lease   instant // a probe that has not settled by then is given up
+	settled bool
+}
+
+// admit lets an attempt pass, or says why not.
+func (b *Breaker) admit(a *attempt, p *pass) *Error {
+	b.mu.Lock()
+	now := b.env.now()
+	wait, refused := b.refuses(now)
+	if !refused {
+		wait, refused = b.enter(now, a, p)
+	}
+	b.show(a.call, a.ctx, now)
+	b.mu.Unlock()
+	b.tell()
+	if !refused {
+		return nil
+	}
+	return &Error{Layer: rankBreaker.String(), Phase: PhaseBreaker, RetryAfter: wait, Reason: ReasonCircuit, Err: errCircuit}
+}
+
+var errCircuit = errors.New("the circuit is open")
+
+// refuses reports that the circuit is open, and for how much longer, if known.
+func (b *Breaker) refuses(now instant) (wait time.Duration, refused bool) {
+	switch {
+	case b.forced == StateOpen:
+		return 0, true
+	case b.forced == StateClosed:
+		return 0, false
+	}
+	return max(0, b.until-now), now < b.until
+}
+
+// enter asks the engine. wait is when the first of the probes under way is
+// given up.
+func (b *Breaker) enter(now instant, a *attempt, p *pass) (wait time.Duration, refused bool) {
+	*p = pass{b: b, era: b.era}
+	if b.forced == StateClosed {
+		p.settled = true // nothing counts
+		return 0, false
+	}
+	if a.hedge && b.inner != gobreaker.StateClosed {
+		return 0, true // a probe is worth more to a first send
+	}
+	done, err := b.core.Allow()
+	if err != nil && b.expire(now) {
+		done, err = b.core.Allow()
+	}
+	if err != nil {
+		wait = never
+		for _, probe := range b.probes {
+			wait = min(wait, probe.lease-now)
+		}
+		if len(b.probes) == 0 {
+			wait = 0
+		}
+		return wait, true
+	}
+	p.done, p.era = done, b.era
+	if b.inner == gobreaker.StateHalfOpen {
+		p.probe = true
+		p.lease = after(now, b.set.Open)
+		b.probes = append(b.probes, p)
+	}
+	return 0, false
+}
+
+// expire gives up the probes whose lease is over, and reports whether there
+// were any.
+func (b *Breaker) expire(now instant) (expired bool) {
+	for i := len(b.probes) - 1; i >= 0; i-- {
+		if p := b.probes[i]; now >= p.lease {
+			b.report(now, p, neutral)
+			expired = true
+		}
+	}
+	return expired
+}
+
+// settle gives the verdict on the attempt, once.
+func (p *pass) settle(a *attempt, v verdict) {
+	b := p.b
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	now := b.env.now()
+	b.report(now, p, v)
+	b.show(a.call, a.ctx, now)
+	b.mu.Unlock()
+	b.tell()
+}
+
+// report counts a verdict. The mutex must be held.
+func (b *Breaker) report(now instant, p *pass, v verdict) {
+	if p.settled {
+		return
+	}
+	p.settled = true
+	if p.era != b.era {
+		return
+	}
+	for i, probe := range b.probes {
+		if probe == p {
+			b.probes = append(b.probes[:i], b.probes[i+1:]...)
+			break
+		}
+	}
+	err := errNeutral
+	switch v {
+	case good:
+		err = success
+	case bad:
+		err = errFailed
+	}
+	if v != neutral && b.set.Ratio > 0 && b.inner == gobreaker.StateClosed {
+		b.window.count(now, b.set.Window, v == bad)
+		if n, failed := b.window.sums(now, b.set.Window); n >= b.set.MinRequests && float64(failed) >= b.set.Ratio*float64(n) {
+			b.trip, err = true, errFailed // also if it is a success that completes the number
+		}
+	}
+	p.done(err)
+	b.trip = false
+}
+
+// stale returns the refusal of a circuit that has opened since it let the
+// attempt pass.
+func (p *pass) stale() *Error {
+	b := p.b
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.settled || p.era == b.era {
+		return nil
+	}
+	wait, refused := b.refuses(b.env.now())
+	if !refused {
+		return nil
+	}
+	return &Error{Layer: rankBreaker.String(), Phase: PhaseBreaker, RetryAfter: wait, Reason: ReasonCircuit, Err: errCircuit}
+}
+
+// ended implements ender.
+func (p *pass) ended(a *attempt, o outcome) { p.settle(a, o.verdict()) }
+
+// content is told of the first content of a response, which is what a probe is
+// for: it need not wait for the end of a long body.
+func (p *pass) content(a *attempt) {
+	if p.probe {
+		p.settle(a, outcome{status: a.status}.verdict())
+	}
+}
+
+// verdict says what an outcome tells of the server.
+func (o outcome) verdict() verdict {
+	failed := o.status >= 500 && o.status != http.StatusNotImplemented
+	switch {
+	case failed && !o.foreign:
+		return bad
+	case o.abandoned || o.foreign:
+		return neutral
+	case o.err != nil:
+		return bad
+	case o.status >= 400:
+		return neutral
+	}
+	return good
+}
+
+// show notes a change of the state that is seen, to be told once the mutex,
+// which must be held, is free.
+func (b *Breaker) show(c *Call, ctx context.Context, now instant) {
+	s := b.state(now)
+	if s == b.shown || s == StateHalfOpen && len(b.probes) == 0 && b.shown == StateOpen {
+		return
+	}
+	b.shown = s
+	if b.env.Observer == nil {
+		return
+	}
+	e := Event{Kind: KindBreaker, Phase: PhaseBreaker, At: b.env.time(now), State: s}
+	if s == StateOpen {
+		e.Wait = max(0, b.until-now)
+	}
+	if c != nil {
+		e.Route = c.route
+	}
+	b.changes = append(b.changes, change{ctx, e})
+}
+
+// tell tells the observer of the changes, in order, and under no lock.
+func (b *Breaker) tell() {
+	if b.env.Observer == nil {
+		return
+	}
+	for {
+		b.mu.Lock()
+		if b.telling || len(b.changes) == 0 {
+			b.mu.Unlock()
+			return
+		}
+		b.telling = true
+		next := b.changes[0]
+		b.changes = b.changes[1:]
+		b.mu.Unlock()
+		b.env.Observer.Observe(next.ctx, next.event)
+		b.mu.Lock()
+		b.telling = false
+		b.mu.Unlock()
+	}
+}
+
+func (b *Breaker) state(now instant) State {
+	switch {
+	case b.forced != 0:
+		return b.forced
+	case now < b.until:
+		return StateOpen
+	case b.inner == gobreaker.StateClosed:
+		return StateClosed
+	}
+	return StateHalfOpen
+}
+
+// Key returns what requests share the circuit: an origin, or what the policy's
+// Key returned for them.
+func (b *Breaker) Key() string {
+	if b.key.scheme != "" {
+		return b.key.scheme + "://" + b.key.name
+	}
+	return b.key.name
+}
+
+// State returns the state of the circuit, as the next send would find it.
+func (b *Breaker) State() State {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state(b.env.now())
+}
+
+// ForceOpen refuses every send until ForceClosed or Auto.
+func (b *Breaker) ForceOpen() { b.force(StateOpen) }
+
+// ForceClosed lets every send pass, and counts none, until ForceOpen or Auto.
+func (b *Breaker) ForceClosed() { b.force(StateClosed) }
+
+// Auto goes back to what the sends say, from where they left off.
+func (b *Breaker) Auto() { b.force(0) }
+
+func (b *Breaker) force(s State) {
+	b.mu.Lock()
+	b.forced = s
+	b.show(nil, context.Background(), b.env.now())
+	b.mu.Unlock()
+	b.tell()
+}
+
+// Breakers returns the circuits of an identity that are in use.
+func (e *Env) Breakers() []*Breaker {
+	e.states.mu.Lock()
+	var sets []*keyed[*Breaker]
+	for _, set := range e.states.sets {
+		if s, ok := set.(*keyed[*Breaker]); ok {
+			sets = append(sets, s)
+		}
+	}
+	e.states.mu.Unlock()
+	var list []*Breaker
+	for _, s := range sets {
+		list = append(list, s.all()...)
+	}
+	return list
+}
+
+// window counts verdicts over a length of time, in slices of a tenth.
+type window struct {
+	slices [windowSlices]struct {
+		at        int64 // which slice since the epoch
+		n, failed int
+	}
+}
+
+const windowSlices = 10
+
+func (w *window) slice(now instant, length time.Duration) int64 {
+	return int64(now / max(1, length/windowSlices))
+}
+
+func (w *window) count(now instant, length time.Duration, failed bool) {
+	at := w.slice(now, length)
+	s := &w.slices[at%windowSlices]
+	if s.at != at {
+		*s = struct {
+			at        int64
+			n, failed int
+		}{at: at}
+	}
+	s.n++
+	if failed {
+		s.failed++
+	}
+}
+
+func (w *window) sums(now instant, length time.Duration) (n, failed int) {
+	at := w.slice(now, length)
+	for _, s := range w.slices {
+		if at-s.at < windowSlices {
+			n += s.n
+			failed += s.failed
+		}
+	}
+	return n, failed
+}

@@ -1,0 +1,206 @@
+package layers
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/weir-go/weir/layers/internal/hint"
+	"github.com/weir-go/weir/policy"
+)
+
+// Hedge sends a request again while the first send is still under way, after
+// Delay or at once when it failed in a way that is worth a retry: see
+// [policy.Hedge], whose zero fields have their defaults here. The first good
+// answer wins; the others are cancelled, and their bodies closed. Each send
+// passes the gates further in, and is paid for out of the retry budget of the
+// origin; one that a gate refuses is not sent, and changes nothing.
+//
+// A request that is not safe to repeat, or whose body cannot be had again from
+// GetBody, is not hedged.
+func Hedge(env *Env, h policy.Hedge) Layer {
+	h = policy.Defaults().With(policy.Settings{Hedge: h}).Hedge
+	return env.layer(rankHedge, "", func(env *Env, next sender) sender {
+		return &hedge{env: env, next: next, set: h}
+	})
+}
+
+type hedge struct {
+	env  *Env
+	next sender
+	set  policy.Hedge
+}
+
+func (l *hedge) send(a *attempt, req *http.Request) (*http.Response, error) {
+	body := replayOf(req, 0)
+	if a.extra == nil { // there is no retry layer
+		a.extra, a.ratio = l.env.extraOf(req), policy.Defaults().Retry.Budget
+	}
+	if !a.call.isSafe() || !body.possible() || l.set.Delay <= 0 || l.set.Max <= 0 {
+		return l.next.send(a, req)
+	}
+	r := &race{l: l, a: a, req: req, body: body, told: make(chan struct{}, 1)}
+	return r.run()
+}
+
+// race is the sends of one attempt that compete.
+type race struct {
+	l    *hedge
+	a    *attempt // the first
+	req  *http.Request
+	body replay
+	told chan struct{} // something happened
+
+	mu     sync.Mutex
+	timer  *clock.Timer
+	sent   int        // beyond the first
+	live   []*attempt // under way
+	over   bool       // no further one may begin
+	winner *attempt
+	resp   *http.Response // the winner's
+}
+
+var errOutrun = errors.New("another send of the call was faster")
+
+func (r *race) run() (*http.Response, error) {
+	r.mu.Lock()
+	r.live = append(r.live, r.a)
+	r.timer = r.l.env.Clock.AfterFunc(r.l.set.Delay, func() { r.launch() })
+	r.mu.Unlock()
+	defer r.end()
+	resp, err := r.l.next.send(r.a, r.req)
+	if r.finish(r.a, resp, err) {
+		return resp, err
+	}
+	more := r.l.mends(r.a, resp, err)
+	for {
+		r.mu.Lock()
+		winner, won := r.winner, r.resp
+		idle := len(r.live) == 0
+		r.mu.Unlock()
+		switch {
+		case winner != nil:
+			if resp != nil {
+				_ = resp.Body.Close()
+			}
+			r.a.win(winner)
+			return won, nil
+		case idle && !(more && r.launch()):
+			return resp, err
+		case idle:
+			continue
+		}
+		select {
+		case <-r.told:
+		case <-r.a.base.Done():
+			return resp, err
+		case <-r.a.call.aborted:
+			return resp, err
+		}
+	}
+}
+
+// mends reports that another send, at once, may mend the failure of a. What a
+// server asks to wait for is the retry layer's to wait.
+func (l *hedge) mends(a *attempt, resp *http.Response, err error) bool {
+	if err == nil {
+		_, asks := hint.RetryAfter(resp.StatusCode, resp.Header, l.env.Clock.Now())
+		return !asks
+	}
+	e, ours := err.(*Error) //nolint:errorlint // Anything else is the caller's.
+	return ours && a.left() && !e.final() && !e.hopeless()
+}
+
+// launch begins a send and sees it to its headers. It reports whether there was
+// one.
+func (r *race) launch() bool {
+	r.mu.Lock()
+	if r.over || r.winner != nil || r.sent >= r.l.set.Max || !r.l.env.extraOf(r.req).withdraw() {
+		r.mu.Unlock()
+		return false
+	}
+	r.sent++
+	b := r.a.sibling(r.a.base)
+	b.hedge = true
+	r.live = append(r.live, b)
+	r.timer.Reset(r.l.set.Delay)
+	r.mu.Unlock()
+	body, err := r.body.next()
+	if err != nil {
+		r.finish(b, nil, err)
+		return true
+	}
+	req := r.req.WithContext(b.ctx)
+	req.Body = body
+	resp, err := r.l.next.send(b, req)
+	if err != nil && !b.left() {
+		closeBody(req)
+		b.settle(outcome{err: err, abandoned: true})
+	}
+	r.finish(b, resp, err)
+	return true
+}
+
+// finish takes the outcome of one send, and reports whether it is the winner.
+func (r *race) finish(b *attempt, resp *http.Response, err error) bool {
+	good := err == nil && !slices.Contains(retried, resp.StatusCode)
+	r.mu.Lock()
+	r.live = slices.DeleteFunc(r.live, func(o *attempt) bool { return o == b })
+	won := good && r.winner == nil && !r.over
+	var losers []*attempt
+	if won {
+		r.winner, r.resp = b, resp
+		losers, r.live = r.live, nil
+	}
+	r.mu.Unlock()
+	for _, l := range losers {
+		l.drop()
+	}
+	if !won && resp != nil && b != r.a {
+		_ = resp.Body.Close()
+	}
+	select {
+	case r.told <- struct{}{}:
+	default:
+	}
+	return won
+}
+
+// end lets no further send begin, and ends those that are under way.
+func (r *race) end() {
+	r.mu.Lock()
+	r.over = true
+	losers := r.live
+	r.live = nil
+	r.timer.Stop()
+	r.mu.Unlock()
+	for _, l := range losers {
+		l.drop()
+	}
+}
+
+// drop ends a send that another has outrun. It says nothing of the server.
+func (a *attempt) drop() {
+	a.call.mu.Lock()
+	a.dropped = true
+	a.call.mu.Unlock()
+	a.cancel(errOutrun)
+}
+
+// win makes the outcome of b that of a.
+func (a *attempt) win(b *attempt) {
+	a.call.mu.Lock()
+	a.won, a.call.last = b, b
+	a.call.mu.Unlock()
+}
+
+// outcomeOf returns the attempt whose outcome came back for a.
+func outcomeOf(a *attempt) *attempt {
+	if a.won != nil {
+		return a.won
+	}
+	return a
+}

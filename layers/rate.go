@@ -1,0 +1,268 @@
+package layers
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/weir-go/weir/layers/internal/hint"
+	"github.com/weir-go/weir/policy"
+)
+
+// Budget is a rate budget of a stack: its settings, and the identity of the
+// state that it shares, zero if the stack has only one.
+type Budget struct {
+	policy.Rate
+	ID policy.StateID
+}
+
+// RateBudget lets a send go when it has a turn in every budget. It waits for
+// its turns in the order of arrival, and is refused at once, unsent, if they
+// would come at the deadline or later, or after MaxWait. A server that asks for
+// a pause, by the Retry-After of a 429 or 503 or by saying that its limit is
+// used up, gets one from every budget of the send.
+func RateBudget(env *Env, budgets ...Budget) Layer {
+	return env.layer(rankRate, "", func(env *Env, next sender) sender {
+		l := &rateBudget{env: env, next: next}
+		for _, b := range budgets {
+			b.Rate = policy.Defaults().With(policy.Settings{Rate: b.Rate}).Rate
+			l.budgets = append(l.budgets, env.budget(b))
+		}
+		return l
+	})
+}
+
+type rateBudget struct {
+	env     *Env
+	next    sender
+	budgets []budget
+}
+
+// budget is one budget as a layer uses it.
+type budget struct {
+	states  *keyed[*bucket]
+	key     policy.KeyFunc
+	cost    func(*http.Request) int
+	burst   int
+	maxWait time.Duration
+}
+
+// budget returns a budget whose state is that of its identity, with the
+// numbers of b from now on.
+func (e *Env) budget(b Budget) budget {
+	type numbers struct {
+		perSecond float64
+		burst     int
+	}
+	states := statesOf[*bucket](e, b.ID)
+	states.set(numbers{b.PerSecond, b.Burst},
+		func(stateKey) *bucket { return e.newBucket(b.PerSecond, b.Burst) },
+		func(s *bucket) { s.set(b.PerSecond, b.Burst) })
+	return budget{states: states, key: keyOf(b.Key), cost: b.Cost, burst: b.Burst, maxWait: b.MaxWait}
+}
+
+// turns is what an attempt holds of the rate budgets.
+type turns struct {
+	l      *rateBudget
+	claims []claim
+	one    [1]claim
+	held   bool
+}
+
+func (l *rateBudget) send(a *attempt, req *http.Request) (*http.Response, error) {
+	t := &a.turns
+	if err := t.claim(l, req); err != nil {
+		return nil, a.refuse(err)
+	}
+	if err := t.take(a, false); err != nil {
+		return nil, err
+	}
+	resp, err := l.next.send(a, req)
+	if err != nil {
+		if !a.left() {
+			t.refund()
+		}
+		return nil, err
+	}
+	l.listen(t, resp)
+	return resp, nil
+}
+
+// claim notes what req takes of each budget.
+func (t *turns) claim(l *rateBudget, req *http.Request) *Error {
+	t.l, t.held = l, false
+	t.claims = t.one[:0]
+	for _, b := range l.budgets {
+		n := 1
+		if b.cost != nil {
+			n = b.cost(req)
+		}
+		switch {
+		case n < 0 || n > b.burst:
+			return &Error{
+				Layer: rankRate.String(), Phase: PhaseRate, Reason: ReasonCost,
+				Err: fmt.Errorf("the request costs %d of a budget whose burst is %d: raise Rate.Burst or lower its cost", n, b.burst),
+			}
+		case n > 0:
+			t.claims = append(t.claims, claim{b.states.of(b.key, req), n})
+		}
+	}
+	if len(t.claims) > 1 {
+		ordered(t.claims)
+	}
+	return nil
+}
+
+var errTurn = errors.New("the rate budget has no turn in time")
+
+// take takes a turn in each budget, all or none, and waits for them holding
+// none. first puts it before all others that wait.
+func (t *turns) take(a *attempt, first bool) error {
+	c := a.call
+	waited := false
+	for len(t.claims) > 0 && !takeAll(t.claims) {
+		slow, wait := slowest(t.claims)
+		limit, reason := t.limit(c)
+		if !first {
+			if after(t.l.env.now(), wait) >= limit {
+				return a.refuse(t.tooLate(c, wait, limit, reason))
+			}
+		}
+		a.emit(Event{Kind: KindWait, Phase: PhaseRate, Wait: wait})
+		turn := slow.b.join(slow.n, limit, first)
+		if err := a.await(turn); err != nil {
+			return err
+		}
+		waited, first = true, true // from now on, it has waited its turn
+		if turn.refused > 0 {
+			return a.refuse(t.tooLate(c, turn.refused, limit, reason))
+		}
+		if len(t.claims) == 1 {
+			break
+		}
+		// The others may have run dry meanwhile: all are taken together.
+		turn.leave()
+	}
+	t.held = true
+	if waited {
+		if err := a.recheck(); err != nil {
+			t.refund()
+			return err
+		}
+	}
+	return nil
+}
+
+// limit returns before which instant a turn must come, and why.
+func (t *turns) limit(c *Call) (limit instant, reason string) {
+	limit, reason = c.deadline(), ReasonDeadline
+	for _, b := range t.l.budgets {
+		var l instant
+		switch {
+		case b.maxWait < 0: // Off: no wait
+			l = t.l.env.now() + 1
+		case b.maxWait > 0:
+			l = after(t.l.env.now(), b.maxWait) + 1 // a turn after it comes too late
+		default:
+			continue
+		}
+		if l < limit {
+			limit, reason = l, ReasonMaxWait
+		}
+	}
+	return limit, reason
+}
+
+func (t *turns) tooLate(c *Call, wait time.Duration, limit instant, reason string) *Error {
+	return &Error{
+		Layer: rankRate.String(), Phase: PhaseRate, Limit: max(0, limit-t.l.env.now()), RetryAfter: wait,
+		Reason: reason, Err: errTurn, timeout: reason == ReasonDeadline, Elapsed: t.l.env.now() - c.start,
+	}
+}
+
+func (t *turns) refund() {
+	if !t.held {
+		return
+	}
+	t.held = false
+	for _, c := range t.claims {
+		c.b.refund(c.n)
+	}
+}
+
+// await waits until a turn is granted or refused. It fails if the attempt ends
+// before.
+func (a *attempt) await(t *turn) error {
+	for {
+		at, over := t.due()
+		if over && a.ctx.Err() == nil {
+			return nil
+		}
+		if err := a.waitUntil(at, t.signal); err != nil {
+			t.leave()
+			return err
+		}
+	}
+}
+
+// waitUntil waits for an instant or a signal. It fails if the attempt ends
+// before.
+func (a *attempt) waitUntil(at instant, signal <-chan struct{}) error {
+	c := a.call
+	c.wait(a.ctx, at-c.env.now(), signal)
+	if a.ctx.Err() != nil || c.callerEnded() != nil {
+		return a.failure(a.ctx.Err())
+	}
+	return nil
+}
+
+// listen pauses the budgets as the server asks.
+func (l *rateBudget) listen(t *turns, resp *http.Response) {
+	if len(t.claims) == 0 {
+		return
+	}
+	now := l.env.Clock.Now()
+	var wait time.Duration
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		wait, _ = hint.Wait(resp.StatusCode, resp.Header, now)
+	default:
+		wait, _ = hint.Quota(resp.Header, now)
+	}
+	if wait <= 0 {
+		return
+	}
+	until := after(l.env.now(), wait)
+	for _, c := range t.claims {
+		c.b.pause(until)
+	}
+}
+
+// left reports that the attempt has gone beyond our layers.
+func (a *attempt) left() bool {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	return a.passes > 0
+}
+
+// refuse marks an error as a refusal of ours, and tells the observer.
+func (a *attempt) refuse(e *Error) *Error {
+	e.local = true
+	a.emit(Event{Kind: KindRefused, Phase: e.Phase, Wait: e.RetryAfter, Err: e})
+	return e
+}
+
+// recheck asks again, after a wait, what the layers further out had admitted.
+func (a *attempt) recheck() error {
+	if own := a.call.callerEnded(); own != nil {
+		return own
+	}
+	if err := a.call.passed(); err != nil {
+		return err
+	}
+	if e := a.pass.stale(); e != nil {
+		return a.refuse(e)
+	}
+	return nil
+}

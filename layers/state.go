@@ -1,0 +1,188 @@
+package layers
+
+import (
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weir-go/weir/policy"
+)
+
+// maxKeys bounds how many keys a set of shared state holds.
+const maxKeys = 10_000
+
+// state is what requests of one key share: a budget, a circuit, slots.
+type state interface {
+	// rests reports that nothing would be lost if the state were made anew:
+	// idle, if nothing is left to remember; free, if nothing depends on it.
+	rests(now instant) (idle, free bool)
+}
+
+// stateKey names a state. An origin has two parts, so that finding it makes no
+// string.
+type stateKey struct{ scheme, name string }
+
+// keyed is a bounded set of states. When it is full, a state that is idle makes
+// room, or else one that is free; the least recently used ones are found first.
+// If there is none, a new key gets a state that is not kept.
+type keyed[T state] struct {
+	env  *Env
+	live sync.Map // of stateKey to *kept[T]
+
+	mu      sync.Mutex
+	create  func(k stateKey) T
+	numbers any // that create gives to a state
+	ring    []*kept[T]
+	hand    int
+}
+
+type kept[T state] struct {
+	key   stateKey
+	state T
+	used  atomic.Bool // since the hand passed last
+}
+
+// keyOf returns nil for the key function of which no string need be made.
+func keyOf(k policy.KeyFunc) policy.KeyFunc {
+	if k != nil && reflect.ValueOf(k).Pointer() == reflect.ValueOf(policy.ByOrigin).Pointer() {
+		return nil
+	}
+	return k
+}
+
+// set makes states with other numbers from now on, and applies them to those
+// that there are.
+func (k *keyed[T]) set(numbers any, create func(stateKey) T, apply func(T)) {
+	k.mu.Lock()
+	same := k.numbers == numbers
+	k.numbers, k.create = numbers, create
+	k.mu.Unlock()
+	if same {
+		return
+	}
+	for _, s := range k.all() {
+		apply(s)
+	}
+}
+
+// of returns the state that req shares under a key function, nil for the
+// origin.
+func (k *keyed[T]) of(f policy.KeyFunc, req *http.Request) T {
+	var key stateKey
+	if f == nil {
+		key = originOf(req)
+	} else {
+		key.name = f(req)
+	}
+	if e, ok := k.live.Load(key); ok {
+		e := e.(*kept[T]) //nolint:forcetypeassert // Nothing else is stored.
+		if !e.used.Load() {
+			e.used.Store(true)
+		}
+		return e.state
+	}
+	return k.add(key)
+}
+
+func originOf(req *http.Request) stateKey {
+	scheme, host := req.URL.Scheme, req.URL.Host
+	if plain(scheme) && plain(host) && !strings.HasSuffix(host, ":80") && !strings.HasSuffix(host, ":443") {
+		return stateKey{scheme, host}
+	}
+	scheme, host, _ = strings.Cut(policy.ByOrigin(req), "://")
+	return stateKey{scheme, host}
+}
+
+// plain reports that s has no upper-case letter.
+func plain(s string) bool {
+	for i := range len(s) {
+		if 'A' <= s[i] && s[i] <= 'Z' || s[i] >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+func (k *keyed[T]) add(key stateKey) T {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e, ok := k.live.Load(key); ok {
+		return e.(*kept[T]).state //nolint:forcetypeassert // Nothing else is stored.
+	}
+	e := &kept[T]{key: key, state: k.create(key)}
+	if len(k.ring) < maxKeys {
+		k.ring = append(k.ring, e)
+	} else if !k.replace(e) {
+		return e.state
+	}
+	k.live.Store(key, e)
+	return e.state
+}
+
+// replace gives e the place of another. The mutex must be held. The hand goes
+// round like that of a clock, and looks at no more than a part of the ring for
+// an idle state, since a flood of new keys calls it for each of them.
+func (k *keyed[T]) replace(e *kept[T]) bool {
+	const most = 64
+	now := k.env.now()
+	second := -1
+	for range most {
+		k.hand = (k.hand + 1) % len(k.ring)
+		at := k.hand
+		idle, free := k.ring[at].state.rests(now)
+		switch {
+		case !free || k.ring[at].used.Swap(false):
+			continue
+		case idle:
+			return k.put(at, e)
+		case second < 0:
+			second = at
+		}
+	}
+	if second < 0 {
+		return false
+	}
+	return k.put(second, e)
+}
+
+func (k *keyed[T]) put(at int, e *kept[T]) bool {
+	k.live.Delete(k.ring[at].key)
+	k.ring[at] = e
+	return true
+}
+
+// all returns the states that are kept.
+func (k *keyed[T]) all() []T {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	list := make([]T, len(k.ring))
+	for i, e := range k.ring {
+		list[i] = e.state
+	}
+	return list
+}
+
+// states are the sets of shared state of an Env, by identity: they outlive the
+// layers that use them.
+type states struct {
+	mu   sync.Mutex
+	sets map[policy.StateID]any
+}
+
+// statesOf returns the states of an identity.
+func statesOf[T state](e *Env, id policy.StateID) *keyed[T] {
+	s := &e.states
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if set, ok := s.sets[id].(*keyed[T]); ok {
+		return set
+	}
+	if s.sets == nil {
+		s.sets = map[policy.StateID]any{}
+	}
+	set := &keyed[T]{env: e}
+	s.sets[id] = set
+	return set
+}
