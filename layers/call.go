@@ -30,6 +30,7 @@ type Call struct {
 	entered  instant  // later than start in a redirect hop
 	ctxEnd   instant  // the caller's context's deadline, which fires by itself
 	account  *account // shared by redirect hops
+	hop      *Call    // the one before
 	accounts account
 
 	mu        sync.Mutex
@@ -86,6 +87,14 @@ func (c *Call) Attempts() int { return int(c.account.sends.Load()) }
 
 // Start returns when the call, or the first hop of its redirects, began.
 func (c *Call) Start() time.Time { return c.env.time(c.start) }
+
+// root returns the first hop of the call's redirects.
+func (c *Call) root() *Call {
+	for c.hop != nil {
+		c = c.hop
+	}
+	return c
+}
 
 // Reason says why there was no further attempt. Empty: none was asked for, or
 // the call goes on.
@@ -151,7 +160,7 @@ func (e *Env) open(req *http.Request, route string) (*Call, *http.Request, error
 	}
 	if prev := e.hopBefore(req); prev != nil {
 		prev.mu.Lock()
-		c.start, c.account = prev.start, prev.account
+		c.start, c.account, c.hop = prev.start, prev.account, prev
 		c.end = min(c.end, prev.end)
 		prev.mu.Unlock()
 	}

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -48,8 +47,12 @@ func (t *Transport) chain(req *http.Request) (http.RoundTripper, error) {
 		t.compiling.Unlock()
 		return t.chain(req)
 	}
-	chain := layers.Chain(t.base, layersOf(t.parts(resolved))...)
+	var list []layers.Layer
+	for _, p := range t.parts(resolved) {
+		list = append(list, p.make())
+	}
 	t.compiling.Unlock()
+	chain := layers.Chain(t.base, list...)
 	if line.Kept {
 		lines.Store(line, chain)
 	}
@@ -65,40 +68,44 @@ func (t *Transport) chainsOf(table *policy.Table) *chains {
 	return c
 }
 
-// part is a layer of a chain and its name.
+// part is a layer of a chain. It is made only for a chain that serves, since
+// some set the numbers of the state that they share.
 type part struct {
-	name  string
-	layer layers.Layer
+	name string
+	make func() layers.Layer
 }
 
 // parts returns the layers of a chain, outermost first. One that is off is not
 // among them.
 func (t *Transport) parts(r *policy.Resolved) []part {
-	parts := []part{{"match", layers.Open(t.env, r.Route)}}
-	add := func(name string, on bool, layer layers.Layer) {
+	var parts []part
+	add := func(name string, on bool, layer func() layers.Layer) {
 		if on {
 			parts = append(parts, part{name, layer})
 		}
 	}
-	for i, layer := range t.outer {
-		add(fmt.Sprintf("outer[%d]", i), layer != nil, layer)
-	}
-	add("deadline", r.Deadline > 0, layers.Deadline(t.env, r.Deadline))
-	add("retry", r.Retry.Enabled == policy.On, layers.Retry(t.env, r.Retry))
-	add("hedge", r.Hedge.Enabled == policy.On, layers.Hedge(t.env, r.Hedge))
-	if r.Breaker.Enabled == policy.On { // its layer sets the numbers of shared state
-		add("breaker", true, layers.CircuitBreaker(t.env, r.BreakerState, r.Breaker))
-	}
-	if budgets := budgetsOf(r); len(budgets) > 0 {
-		add("rate", true, layers.RateBudget(t.env, budgets...))
-	}
-	if r.InFlight.Enabled == policy.On {
-		add("in-flight", true, layers.InFlight(t.env, r.InFlightState, r.InFlight))
-	}
-	add("inner", len(t.inner) > 0, layers.Inner(t.env, t.inner...))
-	o := r.Timeouts
-	add("timeouts", o.Pool > 0 || o.Connect > 0 || o.Write > 0 || o.Read > 0 || o.Attempt > 0, layers.Timeouts(t.env, o))
+	add("match", true, func() layers.Layer { return layers.Open(t.env, r.Route) })
+	add("outer", len(t.outer) > 0, func() layers.Layer {
+		return func(next http.RoundTripper) http.RoundTripper { return layers.Chain(next, t.outer...) }
+	})
+	add("deadline", r.Deadline > 0, func() layers.Layer { return layers.Deadline(t.env, r.Deadline) })
+	add("retry", r.Retry.Enabled == policy.On, func() layers.Layer { return layers.Retry(t.env, r.Retry) })
+	add("hedge", r.Hedge.Enabled == policy.On, func() layers.Layer { return layers.Hedge(t.env, r.Hedge) })
+	add("breaker", r.Breaker.Enabled == policy.On, func() layers.Layer {
+		return layers.CircuitBreaker(t.env, r.BreakerState, r.Breaker)
+	})
+	budgets := budgetsOf(r)
+	add("rate", len(budgets) > 0, func() layers.Layer { return layers.RateBudget(t.env, budgets...) })
+	add("in-flight", r.InFlight.Enabled == policy.On, func() layers.Layer {
+		return layers.InFlight(t.env, r.InFlightState, r.InFlight)
+	})
+	add("inner", len(t.inner) > 0, func() layers.Layer { return layers.Inner(t.env, t.inner...) })
+	add("timeouts", timed(r.Timeouts), func() layers.Layer { return layers.Timeouts(t.env, r.Timeouts) })
 	return parts
+}
+
+func timed(t policy.Timeouts) bool {
+	return t.Pool > 0 || t.Connect > 0 || t.Write > 0 || t.Read > 0 || t.Attempt > 0
 }
 
 // budgetsOf returns the budgets that a send takes a turn in.
@@ -111,14 +118,6 @@ func budgetsOf(r *policy.Resolved) []layers.Budget {
 		if b := r.Budgets[name]; b.Enabled == policy.On {
 			list = append(list, layers.Budget{Rate: b, ID: r.BudgetStates[name]})
 		}
-	}
-	return list
-}
-
-func layersOf(parts []part) []layers.Layer {
-	list := make([]layers.Layer, len(parts))
-	for i, p := range parts {
-		list[i] = p.layer
 	}
 	return list
 }

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -111,6 +112,28 @@ func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
+}
+
+// Explain tells what the policy means for a request: each setting in effect and
+// where it comes from, the chain of layers, how the longest call would go, and
+// what looks unintended. It sends nothing and uses up nothing.
+func (t *Transport) Explain(req *http.Request) policy.Explanation {
+	line, err := match(t.table.Load(), req)
+	if err != nil {
+		return policy.Explanation{Method: req.Method, Refused: []string{err.Error()}}
+	}
+	maxConns := 0
+	if base, ok := t.base.(*http.Transport); ok {
+		maxConns = base.MaxConnsPerHost
+	}
+	names := func(r *policy.Resolved) []string {
+		var list []string
+		for _, p := range t.parts(r) {
+			list = append(list, p.name)
+		}
+		return append(list, fmt.Sprintf("%T", t.base))
+	}
+	return line.Explain(req, t.view, policy.OverrideFrom(req.Context()), names, maxConns)
 }
 
 // Breakers returns the circuits that are in use, of all routes.
