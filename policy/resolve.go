@@ -185,7 +185,7 @@ func (t *Table) agree(m *merged, found *faults) {
 			}
 			found.add(&ConfigError{
 				Route: m.levels[m.from[r]].name, Field: r.String(), Value: r.show(v), Limit: r.show(reflect.ValueOf(want)),
-				Reason: fmt.Sprintf("it would change state that calls elsewhere share through the %s of %s; set %[1]s here too, for state of its own", main, owner),
+				Reason: fmt.Sprintf("it would change state that other calls share, which belongs to %s of %s; set the two on the same route", main, owner),
 			})
 		}
 	}
