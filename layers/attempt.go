@@ -54,7 +54,8 @@ type outcome struct {
 	// abandoned reports that the caller closed the body early or gave up the
 	// call.
 	abandoned bool
-	// foreign reports that a layer of the user's failed, and not the send.
+	// foreign reports that a layer of the user's failed, or the caller's body,
+	// and not the send.
 	foreign bool
 }
 
@@ -99,8 +100,9 @@ type attempt struct {
 	status  int
 	result  *outcome // how the body ended while the send was still inside
 
-	askable bool   // a retry layer is there to ask
-	asked   string // why a layer of the user's wants one more send
+	replay  replay  // of the retry layer that began it
+	askable *replay // of the retry layer that can be asked
+	asked   string  // why a layer of the user's wants one more send
 
 	ends  [4]ender
 	nEnds int
@@ -286,6 +288,9 @@ func (a *attempt) failure(err error) error {
 	e := &Error{Layer: rankBase.String(), Phase: a.phase.name(), Err: err, Sent: a.sent, Elapsed: a.call.env.now() - a.call.start}
 	if e.Sent == MaybeSent && provenUnsent(err) {
 		e.Sent = Unsent
+	}
+	if u := a.upload; u != nil && u.err != nil && errors.Is(err, u.err) {
+		e.local, e.Reason = true, ReasonNotRetryable
 	}
 	return e
 }

@@ -124,12 +124,12 @@ func (e *edge) back(a *attempt, w way, req *http.Request, resp *http.Response, e
 
 // failed is the outcome of a send that came back with err.
 func (a *attempt) failed(r rank, err error) outcome {
-	_, ours := err.(*Error) //nolint:errorlint // Anything else is the caller's.
+	e, ours := err.(*Error) //nolint:errorlint // Anything else is the caller's.
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
 	return outcome{
 		err: err, abandoned: !ours || a.dropped,
-		foreign: r == rankInner && a.expired == nil && (!a.counted || a.sent == Answered),
+		foreign: ours && e.local || r == rankInner && a.expired == nil && (!a.counted || a.sent == Answered),
 	}
 }
 

@@ -79,7 +79,7 @@ type Error struct {
 	Err error
 
 	timeout bool
-	local   bool  // a refusal of ours: never retried, no fault of the server
+	local   bool  // a refusal of ours, or of the caller's body: never retried, no fault of the server
 	lent    bool  // the deadline was the caller's, not the policy's
 	during  Phase // what the deadline interrupted
 }

@@ -29,6 +29,7 @@ import (
 // here.
 func Retry(env *Env, r policy.Retry) Layer {
 	r = policy.Defaults().With(policy.Settings{Retry: r}).Retry
+	r.MinAttempt = max(r.MinAttempt, 1) // a send at the deadline itself is worth nothing
 	return env.layer(rankRetry, "", func(env *Env, next sender) sender {
 		return &retry{env: env, next: next, set: r}
 	})
@@ -40,8 +41,7 @@ type retry struct {
 	set  policy.Retry
 }
 
-// retried are the statuses that are worth another attempt. 425 is worth one:
-// RFC 8470 section 5.2.
+// retried are the statuses that are worth another send at once.
 var retried = []int{
 	http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
 	http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
@@ -49,7 +49,8 @@ var retried = []int{
 
 func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 	c := a.call
-	body := replayOf(req, l.set.Buffer)
+	body := &a.replay
+	*body = replayOf(req, l.set.Buffer)
 	if body.rec != nil {
 		defer body.release()
 		c.mu.Lock()
@@ -63,7 +64,7 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 		c.safe = true
 		c.mu.Unlock()
 	}
-	a.askable = true
+	a.askable = body
 	if l.set.Budget > 0 {
 		a.extra, a.ratio = l.env.extraOf(req), l.set.Budget
 	}
@@ -75,7 +76,7 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 	}
 	early := false // a 425 was seen
 	for n := 0; ; n++ {
-		wait, reason, failed := l.judge(a, &body, n, resp, err, early)
+		wait, reason, failed := l.judge(a, body, n, resp, err, early)
 		if wait >= 0 && budget != nil && !budget.withdraw() {
 			wait, reason = -1, ReasonBudget
 		}
@@ -91,11 +92,7 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 			early = early || resp.StatusCode == http.StatusTooEarly
 			a.hold(resp)
 		}
-		if wait > 0 {
-			a.emit(Event{Kind: KindWait, Phase: PhaseBackoff, Wait: wait})
-			c.wait(a.base, wait, nil)
-		}
-		next, reason, sent := l.resend(a, req, &body)
+		next, reason, sent := l.resend(a, wait, req, body)
 		if !sent {
 			if budget != nil {
 				budget.deposit(1)
@@ -114,14 +111,20 @@ type resent struct {
 	err     error
 }
 
-// resend makes a further attempt. sent is false if a gate refused it, or if
-// nothing is left to make it with: the outcome before it then stands.
-func (l *retry) resend(a *attempt, req *http.Request, body *replay) (next resent, reason string, sent bool) {
+// resend makes a further attempt after a wait. sent is false if a gate refused
+// it, or if nothing is left to make it with: the outcome before it then stands.
+func (l *retry) resend(a *attempt, wait time.Duration, req *http.Request, body *replay) (next resent, reason string, sent bool) {
 	c := a.call
+	// Reading what the response had to say may have taken the time.
+	if wait > 0 && c.left()-l.set.MinAttempt >= wait {
+		a.emit(Event{Kind: KindWait, Phase: PhaseBackoff, Wait: wait})
+		c.wait(a.base, wait, nil)
+		wait = 0
+	}
 	if own := c.callerEnded(); own != nil {
 		return resent{attempt: a, err: own}, "", true
 	}
-	if c.left() < l.set.MinAttempt {
+	if c.left()-l.set.MinAttempt < wait {
 		return next, ReasonDeadline, false
 	}
 	fresh, err := body.next()
@@ -129,7 +132,7 @@ func (l *retry) resend(a *attempt, req *http.Request, body *replay) (next resent
 		return next, ReasonNotReplayable, false
 	}
 	b := a.sibling(a.base)
-	b.askable = true
+	b.askable = body
 	again := req.WithContext(b.ctx)
 	again.Body = fresh
 	if a.asked == "" {
@@ -249,12 +252,10 @@ func (l *retry) failed(a *attempt, resp *http.Response, e *Error, early bool) (a
 		return again, failed
 	case err != nil:
 		return !e.hopeless(), nil
-	case len(l.set.Statuses) > 0:
-		return slices.Contains(l.set.Statuses, resp.StatusCode), nil
-	case resp.StatusCode == http.StatusTooEarly:
-		return !early, nil
+	case resp.StatusCode == http.StatusTooEarly && early: // RFC 8470 section 5.2
+		return false, nil
 	}
-	return slices.Contains(retried, resp.StatusCode), nil
+	return slices.Contains(l.set.Statuses, resp.StatusCode), nil
 }
 
 // asURLError is the form in which go-retryablehttp's policies know an error.
@@ -306,7 +307,7 @@ func RetryOnce(ctx context.Context, reason string) bool {
 	c := a.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !a.askable || c.asked {
+	if a.askable == nil || !a.askable.possible() || c.asked {
 		return false
 	}
 	c.asked, a.asked = true, reason
@@ -329,27 +330,26 @@ func (a *attempt) hold(resp *http.Response) {
 		return
 	}
 	a.boundBy(heldTime)
+	const most = heldBytes + 1     // one more tells a body that is too long
 	size := resp.ContentLength + 1 // to see the end
-	if size <= 0 || size > heldBytes {
+	if size <= 0 || size > most {
 		size = 512
 	}
-	h := &held{data: make([]byte, 0, size)}
-	for h.end == nil {
-		if len(h.data) == cap(h.data) {
-			if len(h.data) >= heldBytes {
-				h.end = io.ErrUnexpectedEOF
-				break
-			}
-			h.data = append(h.data, 0)[:len(h.data)]
+	data := make([]byte, 0, size)
+	var err error
+	for err == nil && len(data) < most {
+		if len(data) == cap(data) {
+			data = slices.Grow(data, 1)
 		}
 		var n int
-		n, h.end = resp.Body.Read(h.data[len(h.data):min(cap(h.data), heldBytes)])
-		h.data = h.data[:len(h.data)+n]
-	}
-	if h.end != io.EOF { //nolint:errorlint // io.Reader returns it bare.
-		h.end = io.ErrUnexpectedEOF
+		n, err = resp.Body.Read(data[len(data):min(cap(data), most)])
+		data = data[:len(data)+n]
 	}
 	_ = resp.Body.Close()
+	h := &held{data: data, end: io.EOF}
+	if err != io.EOF || len(data) > heldBytes { //nolint:errorlint // io.Reader returns it bare.
+		h.data, h.end = data[:min(len(data), heldBytes)], io.ErrUnexpectedEOF
+	}
 	resp.Body = h
 }
 

@@ -26,6 +26,7 @@ type upload struct {
 	dead    bool // no further Read may begin
 	closed  bool
 	left    bool // nobody waits for the base any more
+	err     error // of src: the caller's own failure
 }
 
 var errUploadAborted = errors.New("the attempt that this body belonged to has ended")
@@ -91,6 +92,9 @@ func (u *upload) Read(p []byte) (int, error) {
 	}
 	if err != nil {
 		u.written()
+		if err != io.EOF { //nolint:errorlint // io.Reader returns it bare.
+			u.err = err
+		}
 	}
 	c.mu.Unlock()
 	return n, err

@@ -25,15 +25,11 @@ const url = "http://api.example/v1"
 // noJitter makes every backoff the top of its curve.
 func noJitter() float64 { return 1 }
 
-func newTransport(t *testing.T, c clock.Clock, base http.RoundTripper, p policy.Policy) *transport.Transport {
+func newTransport(t *testing.T, c clock.Clock, base http.RoundTripper, p policy.Policy, change ...func(*transport.Config)) *transport.Transport {
 	t.Helper()
-	return newWith(t, transport.Config{Base: base, Clock: c, Policy: p})
-}
-
-func newWith(t *testing.T, cfg transport.Config) *transport.Transport {
-	t.Helper()
-	if cfg.Rand == nil {
-		cfg.Rand = noJitter
+	cfg := transport.Config{Base: base, Clock: c, Policy: p, Rand: noJitter}
+	for _, f := range change {
+		f(&cfg)
 	}
 	tr, err := transport.New(cfg)
 	if err != nil {
@@ -159,4 +155,13 @@ func has(t *testing.T, text, want string) {
 	if !strings.Contains(text, want) {
 		t.Errorf("%q does not have %q", text, want)
 	}
+}
+
+// inner, outer and observer change a Config.
+func inner(list ...layers.Layer) func(*transport.Config) {
+	return func(cfg *transport.Config) { cfg.Inner = list }
+}
+
+func observer(f layers.ObserverFunc) func(*transport.Config) {
+	return func(cfg *transport.Config) { cfg.Observer = f }
 }
