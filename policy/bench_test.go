@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -19,7 +20,7 @@ func routes(n int) (p Policy) {
 
 func BenchmarkCompile(b *testing.B) {
 	for _, n := range []int{1, 100, 1000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			p := routes(n)
 			b.ReportAllocs()
 			for b.Loop() {

@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -54,12 +56,10 @@ type Step struct {
 // the base allows a host is 0 if it does not limit them.
 func (l *Line) Explain(r *http.Request, view Settings, call *Override, chain func(*Resolved) []string, maxConnsPerHost int) Explanation {
 	m, found := l.table.resolve(l.routes, view, call)
+	u := cmp.Or(r.URL, new(url.URL))
 	e := Explanation{
-		Method: r.Method,
-		URL:    (&url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host, Path: r.URL.Path, RawPath: r.URL.RawPath}).String(),
-	}
-	if e.Method == "" {
-		e.Method = http.MethodGet
+		Method: cmp.Or(r.Method, http.MethodGet),
+		URL:    (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String(),
 	}
 	for _, route := range l.routes {
 		e.Route = route.name
@@ -70,7 +70,7 @@ func (l *Line) Explain(r *http.Request, view Settings, call *Override, chain fun
 			continue
 		}
 		s := Effective{Field: r.String(), Value: r.show(v), Source: m.source(r)}
-		if r.bounded && m.Deadline > 0 && v.Int() > int64(m.Deadline) && (r != firstContent || m.Stream.Hold == On) {
+		if found == nil && r.bounded && m.Deadline > 0 && v.Int() > int64(m.Deadline) && (r != firstContent || m.Stream.Hold == On) {
 			s.Note = fmt.Sprintf("cut to the deadline, %v", m.Deadline)
 		}
 		e.Settings = append(e.Settings, s)
@@ -97,41 +97,40 @@ func (e Explanation) String() string {
 	if e.Route == "" {
 		b.WriteString("no route matches\n")
 	} else {
-		fmt.Fprintf(&b, "route %q of %s\n", e.Route, strings.Join(e.Routes, " < "))
+		fmt.Fprintf(&b, "route %q, by the patterns %s\n", e.Route, strings.Join(e.Routes, " < "))
 	}
-	list(&b, "refused", e.Refused)
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, "\nsettings\n")
-	for _, s := range e.Settings {
-		fmt.Fprintf(w, "  %s\t%s\t%s", s.Field, s.Value, s.Source)
+	list(&b, "refused", "- ", e.Refused)
+	rows := make([]string, len(e.Settings))
+	for i, s := range e.Settings {
+		rows[i] = s.Field + "\t" + s.Value + "\t" + s.Source
 		if s.Note != "" {
-			fmt.Fprintf(w, "; %s", s.Note)
+			rows[i] += "; " + s.Note
 		}
-		fmt.Fprintln(w)
 	}
-	w.Flush()
+	list(&b, "settings", "", rows)
 	if e.Chain != nil {
-		fmt.Fprintf(&b, "\nchain\n  %s\n", strings.Join(e.Chain, " > "))
+		list(&b, "chain", "", []string{strings.Join(e.Chain, " > ")})
 	}
-	if e.Timeline != nil {
-		fmt.Fprint(w, "\nif the server never answers\n")
-		for _, s := range e.Timeline {
-			fmt.Fprintf(w, "  %s\t%s\n", s.At, s.What)
-		}
-		w.Flush()
+	rows = rows[:0]
+	for _, s := range e.Timeline {
+		rows = append(rows, s.At+"\t"+s.What)
 	}
-	list(&b, "advice", e.Advice)
+	list(&b, "if the server never answers", "", rows)
+	list(&b, "advice", "- ", e.Advice)
 	return b.String()
 }
 
-func list(b *strings.Builder, title string, items []string) {
-	if items == nil {
+// list writes rows under a title, with their columns aligned.
+func list(b *strings.Builder, title, bullet string, rows []string) {
+	if len(rows) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n%s\n", title)
-	for _, s := range items {
-		fmt.Fprintf(b, "  - %s\n", s)
+	b.WriteString("\n" + title + "\n")
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		_, _ = io.WriteString(w, "  "+bullet+row+"\n") // a Builder takes anything
 	}
+	_ = w.Flush()
 }
 
 // MarshalJSON returns the explanation as an object with one member a field, in

@@ -42,7 +42,7 @@ var rules = map[string]rule{
 	"Timeouts.Write":    {off: true, bounded: true},
 	"Timeouts.Read":     {off: true, bounded: true},
 	"Timeouts.Attempt":  {off: true, bounded: true},
-	"Retry.MaxAttempts": main(whole(1, 10)),
+	"Retry.MaxAttempts": asMain(whole(1, 10)),
 	"Retry.BaseDelay":   {off: true},
 	"Retry.MinAttempt":  {off: true},
 	"Retry.MaxHint":     {off: true},
@@ -51,17 +51,17 @@ var rules = map[string]rule{
 	"Retry.Statuses": {limit: "400 to 599", ok: func(v reflect.Value) bool {
 		return !slices.ContainsFunc(v.Interface().([]int), func(s int) bool { return s < 400 || s > 599 })
 	}},
-	"Hedge.Delay":         main(span(time.Millisecond)),
+	"Hedge.Delay":         asMain(span(time.Millisecond)),
 	"Hedge.Max":           whole(1, 4),
-	"Breaker.Failures":    main(rule{}),
-	"Breaker.Ratio":       main(rule{limit: "above 0, at most 1", ok: share}),
+	"Breaker.Failures":    asMain(rule{}),
+	"Breaker.Ratio":       asMain(rule{limit: "above 0, at most 1", ok: share}),
 	"Breaker.MinRequests": whole(2, math.MaxInt32),
 	"Breaker.OpenJitter":  {off: true, limit: "above 0, at most 1", ok: share},
-	"Rate.PerSecond": main(rule{limit: "one a year to 1e9 a second", ok: func(v reflect.Value) bool {
+	"Rate.PerSecond": asMain(rule{limit: "one a year to 1e9 a second", ok: func(v reflect.Value) bool {
 		return v.Float() >= 1/maxDuration.Seconds() && v.Float() <= 1e9
 	}}),
 	"Rate.MaxWait":        {off: true, bounded: true},
-	"InFlight.Max":        main(rule{}),
+	"InFlight.Max":        asMain(rule{}),
 	"InFlight.MaxWait":    {off: true, bounded: true},
 	"Stream.FirstContent": {off: true, bounded: true},
 	"Stream.Gap":          {off: true},
@@ -82,7 +82,7 @@ var kinds = map[reflect.Type]rule{
 	}},
 }
 
-func main(r rule) rule {
+func asMain(r rule) rule {
 	r.main = true
 	return r
 }

@@ -54,9 +54,13 @@ func (e *ParseError) Error() string {
 func Parse(data []byte) (Policy, error) {
 	p := parser{data: data, dec: json.NewDecoder(bytes.NewReader(data))}
 	p.dec.UseNumber()
-	if i := bytes.IndexFunc(data, func(r rune) bool { return r == utf8.RuneError }); i >= 0 && !utf8.Valid(data) {
-		p.fail(i, "", "not UTF-8")
-		p.done = true
+	for i := 0; i < len(data) && !p.done; {
+		r, n := utf8.DecodeRune(data[i:])
+		if r == utf8.RuneError && n == 1 {
+			p.fail(i, "", "not UTF-8")
+			p.done = true
+		}
+		i += n
 	}
 	policy := p.policy()
 	if p.errs != nil {

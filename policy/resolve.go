@@ -77,6 +77,17 @@ func (m *merged) resolved(l *Line) *Resolved {
 	return r
 }
 
+// Source says where a setting, named by its path in Go such as Timeouts.Read,
+// has its value from: default, policy, route and its quoted name, view, or call.
+func (r *Resolved) Source(path string) string {
+	for s := range r.merged.all() {
+		if s.String() == path {
+			return r.merged.source(s)
+		}
+	}
+	return ""
+}
+
 func (t *Table) resolve(routes []*level, view Settings, call *Override) (*merged, faults) {
 	var found faults
 	levels := routes[:len(routes):len(routes)]

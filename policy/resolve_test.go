@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -151,7 +152,8 @@ func TestLineIsOnePerCombination(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for _, q := range requestPool {
-				if table.Line(q.method, q.host, q.path) != table.Line(q.method, q.host, q.path) {
+				line := table.Line(q.method, q.host, q.path)
+				if table.Line(q.method, q.host, q.path) != line {
 					t.Error("a line changed")
 				}
 			}
@@ -179,7 +181,7 @@ func TestLinesAreBounded(t *testing.T) {
 		segments[i] = "a"
 		p.Routes = append(p.Routes, Route{
 			Pattern:  "/" + strings.Join(segments, "/"),
-			Settings: Settings{Budgets: map[string]Rate{fmt.Sprint(i): {PerSecond: 1}}},
+			Settings: Settings{Budgets: map[string]Rate{strconv.Itoa(i): {PerSecond: 1}}},
 		})
 	}
 	table := mustCompile(t, p)
@@ -377,6 +379,28 @@ func TestLongLine(t *testing.T) {
 	_, err := table.Line("GET", "x", "/a/b/c").Resolve(Settings{}, nil)
 	if e := configErrors(t, err); len(e) != 1 || e[0].Field != "Stream.ToolGap" {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestSource(t *testing.T) {
+	table := mustCompile(t, Policy{
+		Settings: Settings{Deadline: time.Minute},
+		Routes: []Route{
+			{Pattern: "/a", Name: "first", Settings: read(time.Second)},
+			{Pattern: "x/", Settings: Settings{Budgets: map[string]Rate{"n": {PerSecond: 1}}}},
+		},
+	})
+	r, err := table.Line("GET", "x", "/a").Resolve(Settings{Retry: Retry{MaxAttempts: 2}}, NewOverride(Settings{Hedge: Hedge{Max: 2}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"Deadline": "policy", "Timeouts.Read": `route "first"`, `Budgets["n"].PerSecond`: `route "x/"`, `Budgets["n"].Burst`: "default",
+		"Retry.MaxAttempts": "view", "Retry.Enabled": "view", "Hedge.Max": "call", "Timeouts.Pool": "default", "Timeouts": "",
+	} {
+		if got := r.Source(path); got != want {
+			t.Errorf("%s is from %q, want %q", path, got, want)
+		}
 	}
 }
 

@@ -66,10 +66,10 @@ func (m *merged) check(found *faults) {
 	within := func(r ref) bool {
 		return m.Deadline > 0 && r.enabled(&m.Settings) && m.from[r] >= max(m.from[deadline], 1)
 	}
-	const remedy = "; shorten it, or set a longer Deadline beside it"
+	const longer = "; shorten it, or set a longer Deadline beside it"
 	for r, v := range m.all() {
 		if r.bounded && within(r) && v.Int() > int64(m.Deadline) {
-			found.add(m.fault(r, deadline, "it outlasts %s"+remedy))
+			found.add(m.fault(r, deadline, "it outlasts ", longer))
 		}
 		if slices.Contains(required, r.field) && v.IsZero() && r.enabled(&m.Settings) {
 			found.add(&ConfigError{
@@ -79,39 +79,40 @@ func (m *merged) check(found *faults) {
 		}
 	}
 	if within(minAttempt) && m.Retry.MinAttempt >= m.Deadline {
-		found.add(m.fault(minAttempt, deadline, "it is not below %s, so that no attempt could follow the first"+remedy))
+		found.add(m.fault(minAttempt, deadline, "no attempt could follow the first, as it is not below ", longer))
 	}
 	if last := time.Duration(m.Hedge.Max) * m.Hedge.Delay; last >= m.Deadline && (within(hedgeDelay) || within(hedgeMax)) {
 		r := hedgeDelay
 		if m.from[hedgeMax] > m.from[r] {
 			r = hedgeMax
 		}
-		found.add(m.fault(r, deadline, fmt.Sprintf("hedge %d would be due after %v, not before %%s; lower Hedge.Delay or Hedge.Max, or set a longer Deadline beside them", m.Hedge.Max, last)))
+		found.add(m.fault(r, deadline, fmt.Sprintf("hedge %d would be due after %v, not before ", m.Hedge.Max, last),
+			"; lower Hedge.Delay or Hedge.Max, or set a longer Deadline beside them"))
 	}
 	for _, o := range ordered {
 		low, high := o[0].in(&m.Settings).Int(), o[1].in(&m.Settings).Int()
 		switch {
 		case low <= high || high == Off || !o[0].enabled(&m.Settings):
 		case m.from[o[1]] > m.from[o[0]]:
-			found.add(m.fault(o[1], o[0], "it is below %s; raise it, or lower that too"))
+			found.add(m.fault(o[1], o[0], "it is below ", "; raise it, or lower that too"))
 		default:
-			found.add(m.fault(o[0], o[1], "it is above %s; lower it, or raise that too"))
+			found.add(m.fault(o[0], o[1], "it is above ", "; lower it, or raise that too"))
 		}
 	}
 	if m.Breaker.Enabled == On && m.Breaker.Failures != 0 && m.Breaker.Ratio != 0 {
-		found.add(m.fault(ratio, failures, "%s is set beside it; choose one of the two"))
+		found.add(m.fault(ratio, failures, "beside it there is ", "; choose one of the two"))
 	}
 }
 
-// fault makes the error of a setting that another one limits, which goes into
-// the reason together with where it comes from. It is a fault of the more
-// specific of the two levels.
-func (m *merged) fault(r, by ref, reason string) *ConfigError {
+// fault makes the error of a setting that another one limits, which the reason
+// names between why and what to do. It is a fault of the more specific of the
+// two levels.
+func (m *merged) fault(r, by ref, why, remedy string) *ConfigError {
 	return &ConfigError{
 		Route:  m.levels[max(m.from[r], m.from[by])].name,
 		Field:  r.String(),
 		Value:  r.show(r.in(&m.Settings)),
 		Limit:  by.show(by.in(&m.Settings)),
-		Reason: fmt.Sprintf(reason, fmt.Sprintf("%s (%s)", by, m.source(by))),
+		Reason: fmt.Sprintf("%s%s (%s)%s", why, by, m.source(by), remedy),
 	}
 }
