@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-go/weir/stream"
 )
 
 // A field is one leaf of [Settings]. The list of fields, read off the type
@@ -70,6 +72,9 @@ var rules = map[string]rule{
 	"Stream.ToolGap":      {off: true},
 	"Stream.Linger":       {off: true},
 	"Stream.MinRate":      {off: true},
+	"Stream.Dialect": {limit: strings.Join(stream.Dialects(), ", "), ok: func(v reflect.Value) bool {
+		return slices.Contains(stream.Dialects(), v.String())
+	}},
 }
 
 // The values that a field takes if its rule does not say.

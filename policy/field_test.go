@@ -17,10 +17,10 @@ func TestRulesNameFields(t *testing.T) {
 	}
 }
 
-func TestEveryNumberHasARange(t *testing.T) {
+func TestEveryValueHasARange(t *testing.T) {
 	for i := range fields {
 		f := &fields[i]
-		if typ := reflect.TypeFor[Settings]().FieldByIndex(f.index).Type; f.ok == nil && typ.Kind() != reflect.String && typ.Kind() != reflect.Func {
+		if typ := reflect.TypeFor[Settings]().FieldByIndex(f.index).Type; f.ok == nil && typ.Kind() != reflect.Func {
 			t.Errorf("%s takes any value", f.path())
 		}
 	}
@@ -70,7 +70,7 @@ func randomSettings(rng *rand.Rand, sparse int) (s Settings) {
 		case Toggle:
 			value = pick[Toggle](rng, On, Off)
 		case string:
-			value = pick(rng, "openai-chat", "gemini")
+			value = pick(rng, "openai-chat", "gemini", "openai")
 		case []int:
 			value = pick(rng, []int{}, []int{429, 503}, []int{200})
 		case KeyFunc:

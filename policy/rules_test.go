@@ -133,6 +133,8 @@ func TestRules(t *testing.T) {
 		{stream(Stream{Linger: Off}), stream(Stream{Linger: -2}), "Stream.Linger", "-2ns", "1ns to 8760h0m0s, or Off"},
 		{stream(Stream{MinRate: Off}), stream(Stream{MinRate: 1, MinRateWindow: Off}), "Stream.MinRateWindow", "off", "1ns to 8760h0m0s"},
 
+		{stream(Stream{Dialect: "gemini"}), stream(Stream{Dialect: "openai"}), "Stream.Dialect", `"openai"`, "anthropic, bedrock, cohere, gemini, ollama, openai-chat, openai-responses"},
+
 		// What is off contradicts nothing.
 		{Settings{Retry: Retry{Enabled: Off, BaseDelay: minute}}, Settings{Retry: Retry{BaseDelay: minute}}, "Retry.BaseDelay", "1m0s", "5s"},
 		{Settings{Stream: Stream{FirstContent: time.Hour}}, stream(Stream{FirstContent: time.Hour}), "Stream.FirstContent", "1h0m0s", "1m0s"},
