@@ -45,8 +45,8 @@
 //   - Methods: none, then GET as it takes HEAD, then the request's own.
 //
 // The order in which patterns are given has no part in it. Crossing patterns are
-// not refused here: [Pattern.Crosses] finds them and [Pattern.Common] gives a
-// request to show for it.
+// not refused here: [Overlapping] and [Pattern.Crosses] find them, and
+// [Pattern.Common] gives a request to show for it.
 //
 // # Differences from ServeMux
 //

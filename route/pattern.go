@@ -1,6 +1,7 @@
 package route
 
 import (
+	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -226,22 +227,18 @@ func appendLower(dst []byte, s string) []byte {
 // memory to its caller.
 func appendUnescaped(dst []byte, segment string) []byte {
 	start := len(dst)
-	for i := 0; i < len(segment); i++ {
-		c := segment[i]
-		if c == '%' {
-			end := i + 3
-			if end > len(segment) {
-				return append(dst[:start], segment...)
-			}
-			v, err := strconv.ParseUint(segment[i+1:end], 16, 8)
-			if err != nil {
-				return append(dst[:start], segment...)
-			}
-			c, i = byte(v), end-1
+	for todo := segment; ; {
+		text, escape, found := strings.Cut(todo, "%")
+		dst = append(dst, text...)
+		if !found {
+			return dst
 		}
-		dst = append(dst, c)
+		var c [1]byte
+		if n, _ := hex.Decode(c[:], []byte(escape[:min(2, len(escape))])); n == 0 {
+			return append(dst[:start], segment...)
+		}
+		dst, todo = append(dst, c[0]), escape[2:]
 	}
-	return dst
 }
 
 // isToken reports whether s is a token, as a method is (RFC 9110, section 5.6.2).

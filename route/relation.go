@@ -171,7 +171,7 @@ func (p Pattern) Common(q Pattern) (_ Request, ok bool) {
 func (p Pattern) Compare(q Pattern) int {
 	return cmp.Or(
 		compareHosts(p, q),
-		slices.CompareFunc(p.segments, q.segments, segment.compare),
+		compareSegments(p.segments, q.segments),
 		strings.Compare(p.method, q.method), // "", "GET" and "HEAD" are in order as they stand
 	)
 }
@@ -194,6 +194,8 @@ func hostRank(name string) int {
 	}
 	return 2
 }
+
+func compareSegments(p, q []segment) int { return slices.CompareFunc(p, q, segment.compare) }
 
 func (s segment) compare(o segment) int {
 	if s.kind != literal || o.kind != literal {
