@@ -7,9 +7,9 @@ import "bytes"
 //
 // The type in the payload counts, and the name of the event only where there is
 // none. New types are announced to come; an unknown one resets nothing.
-var anthropic = &dialect{"anthropic", []string{framingSSE}, classAnthropic}
+var anthropic = &dialect{"anthropic", []framing{framingSSE}, classAnthropic}
 
-func classAnthropic(e event, _ *memory) verdict {
+func classAnthropic(e *event, _ *memory) verdict {
 	typ := e.name
 	v := verdict{class: Lifecycle}
 	var delta, block struct {
@@ -19,7 +19,7 @@ func classAnthropic(e event, _ *memory) verdict {
 	var stopped bool
 	var f fault
 	s := e.scan()
-	for key := range s.members {
+	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
 		case "type":
 			typ = s.text()
@@ -39,6 +39,7 @@ func classAnthropic(e event, _ *memory) verdict {
 	if !s.ok() {
 		return undecodable
 	}
+	v.from, v.to = s.from, s.to
 	switch string(typ) {
 	case "content_block_delta":
 		if delta.filled {
@@ -72,7 +73,7 @@ func classAnthropic(e event, _ *memory) verdict {
 // text, thinking, signatures, the JSON of a tool's input, citations.
 func (s *scanner) anthropicDelta() (k kind, filled, stopped bool) {
 	k = noKind
-	for key := range s.members {
+	for key := s.object(); key != nil; key = s.member() {
 		of := text
 		switch string(key) {
 		case "type":
@@ -97,7 +98,7 @@ func (s *scanner) anthropicDelta() (k kind, filled, stopped bool) {
 // comes whole: redacted thinking, and the results of tools on the server.
 func (s *scanner) anthropicBlock() (k kind, filled bool) {
 	k = text
-	for key := range s.members {
+	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
 		case "type":
 			switch typ := s.text(); {

@@ -4,9 +4,9 @@ import "encoding/base64"
 
 // bedrock is InvokeModelWithResponseStream and ConverseStream of Amazon Bedrock.
 // https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html
-var bedrock = &dialect{"bedrock", []string{framingEventStream}, classBedrock}
+var bedrock = &dialect{"bedrock", []framing{framingEventStream}, classBedrock}
 
-func classBedrock(e event, m *memory) verdict {
+func classBedrock(e *event, m *memory) verdict {
 	if e.form == exception {
 		return fault{found: true, typ: e.name}.verdict("bedrock")
 	}
@@ -28,8 +28,8 @@ func classBedrock(e event, m *memory) verdict {
 func classInvoke(s *scanner, m *memory) verdict {
 	buf := bufferPool.Get().(*buffers)
 	defer buf.free()
-	inner := event{cut: s.cut}
-	for key := range s.members {
+	inner := &event{cut: s.cut}
+	for key := s.object(); key != nil; key = s.member() {
 		if string(key) != "bytes" {
 			s.skip()
 			continue
@@ -50,12 +50,12 @@ func classInvoke(s *scanner, m *memory) verdict {
 }
 
 // classModel classes an event of any family of models.
-func classModel(e event, m *memory) verdict {
+func classModel(e *event, m *memory) verdict {
 	v := verdict{class: Lifecycle}
 	var native *dialect
 	known, finished := false, false
 	s := e.scan()
-	for key := range s.members {
+	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
 		case "type":
 			native = anthropic
@@ -73,8 +73,8 @@ func classModel(e event, m *memory) verdict {
 			}
 		case "outputs":
 			known = true
-			for range s.elems {
-				for key := range s.members {
+			for more := s.list(); more; more = s.elem() {
+				for key := s.object(); key != nil; key = s.member() {
 					switch string(key) {
 					case "text":
 						if s.filled() {
@@ -118,12 +118,12 @@ func (s *scanner) converse(name []byte) verdict {
 	switch string(name) {
 	case "contentBlockStart":
 		v.class, v.kind = Progress, text
-		for key := range s.members {
+		for key := s.object(); key != nil; key = s.member() {
 			if string(key) != "start" {
 				s.skip()
 				continue
 			}
-			for key := range s.members {
+			for key := s.object(); key != nil; key = s.member() {
 				if string(key) == "toolUse" {
 					v.kind = tool
 				}
@@ -132,12 +132,12 @@ func (s *scanner) converse(name []byte) verdict {
 		}
 		return v
 	case "contentBlockDelta":
-		for key := range s.members {
+		for key := s.object(); key != nil; key = s.member() {
 			if string(key) != "delta" {
 				s.skip()
 				continue
 			}
-			for key := range s.members {
+			for key := s.object(); key != nil; key = s.member() {
 				kind := text
 				switch string(key) {
 				case "toolUse":

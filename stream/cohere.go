@@ -2,13 +2,13 @@ package stream
 
 // cohere is the chat API, version 2.
 // https://docs.cohere.com/v2/reference/chat-stream
-var cohere = &dialect{"cohere", []string{framingSSE}, classCohere}
+var cohere = &dialect{"cohere", []framing{framingSSE}, classCohere}
 
-func classCohere(e event, _ *memory) verdict {
+func classCohere(e *event, _ *memory) verdict {
 	typ := e.name
 	var d cohereDelta
 	s := e.scan()
-	for key := range s.members {
+	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
 		case "type":
 			typ = s.text()
@@ -21,7 +21,7 @@ func classCohere(e event, _ *memory) verdict {
 	if !s.ok() {
 		return undecodable
 	}
-	v := verdict{class: Lifecycle}
+	v := verdict{class: Lifecycle, from: s.from, to: s.to}
 	switch string(typ) {
 	case "content-delta", "tool-plan-delta", "tool-call-delta":
 		if d.filled {
@@ -56,7 +56,7 @@ type cohereDelta struct {
 }
 
 func (s *scanner) cohereDelta(d *cohereDelta) {
-	for key := range s.members {
+	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
 		case "message":
 			s.cohereMessage(d)
@@ -76,7 +76,7 @@ func (s *scanner) cohereDelta(d *cohereDelta) {
 }
 
 func (s *scanner) cohereMessage(d *cohereDelta) {
-	for key := range s.members {
+	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
 		case "content":
 			s.cohereContent(d)
@@ -92,7 +92,7 @@ func (s *scanner) cohereMessage(d *cohereDelta) {
 
 func (s *scanner) cohereContent(d *cohereDelta) {
 	kind := text
-	for key := range s.members {
+	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
 		case "type":
 			if string(s.text()) == "thinking" {

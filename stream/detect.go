@@ -6,18 +6,25 @@ import (
 	"strings"
 )
 
-// The names of the framings, as [Stats] gives them.
+// A framing names a way to cut a stream into events.
+type framing uint8
+
 const (
-	framingSSE         = "sse"
-	framingNDJSON      = "ndjson"
-	framingJSONArray   = "json-array"
-	framingEventStream = "eventstream"
+	noFraming framing = iota
+	framingSSE
+	framingNDJSON
+	framingJSONArray
+	framingEventStream
 )
 
-func newFramer(framing string) framer {
-	switch framing {
+func (f framing) String() string {
+	return [...]string{"", "sse", "ndjson", "json-array", "eventstream"}[f]
+}
+
+func (f framing) framer() framer {
+	switch f {
 	case framingSSE:
-		return newSSE()
+		return new(sse)
 	case framingNDJSON:
 		return new(ndjson)
 	case framingJSONArray:
@@ -33,9 +40,8 @@ func mediaType(contentType string) string {
 	return strings.ToLower(strings.TrimSpace(t))
 }
 
-// framingOf returns the framing that a media type names, or "" if the body has
-// to be looked at.
-func framingOf(mediaType string) string {
+// framingOf returns the framing that a media type names, if it names one.
+func framingOf(mediaType string) framing {
 	switch mediaType {
 	case "text/event-stream":
 		return framingSSE
@@ -44,19 +50,16 @@ func framingOf(mediaType string) string {
 	case "application/vnd.amazon.eventstream":
 		return framingEventStream
 	}
-	return ""
+	return noFraming
 }
 
 // sniffLen is as many bytes as sniff needs.
 const sniffLen = len("event:")
 
 // sniff returns the framing that a body has by its first bytes after white space,
-// or "" for none; more says that it takes further bytes to tell. An object under
+// if it has one; more says that it takes further bytes to tell. An object under
 // application/json may span lines, so that is no NDJSON.
-func sniff(head []byte, json bool) (framing string, more bool) {
-	if len(head) == 0 {
-		return "", true
-	}
+func sniff(head []byte, json bool) (f framing, more bool) {
 	switch head[0] {
 	case '{':
 		if json {
@@ -74,14 +77,14 @@ func sniff(head []byte, json bool) (framing string, more bool) {
 		}
 		more = more || strings.HasPrefix(start, string(head))
 	}
-	return "", more
+	return noFraming, more
 }
 
 // detect returns the dialect that an event shows, or nil, and whether the event
 // is a keepalive whatever the dialect.
-func detect(framing string, e event) (found *dialect, keepalive bool) {
+func detect(f framing, e *event) (found *dialect, keepalive bool) {
 	for _, d := range dialects {
-		if !slices.Contains(d.framings, framing) {
+		if !slices.Contains(d.framings, f) {
 			continue
 		}
 		v := d.class(e, new(memory))

@@ -9,8 +9,8 @@ import (
 type dialect struct {
 	name string
 	// framings are what it streams as. In any other, an answer is in one piece.
-	framings []string
-	class    func(event, *memory) verdict
+	framings []framing
+	class    func(*event, *memory) verdict
 }
 
 var dialects = []*dialect{anthropic, bedrock, cohere, gemini, ollama, openAIChat, openAIResponses}
@@ -38,8 +38,6 @@ type memory struct {
 	count int64  // how far the server has come, by its own count
 }
 
-var hashSeed = maphash.MakeSeed()
-
 // changed reports whether name is not the one that it was last called with.
 func (m *memory) changed(name []byte) bool {
 	hash := maphash.Bytes(hashSeed, name)
@@ -61,6 +59,9 @@ type verdict struct {
 	bad     bool // the payload cannot be decoded
 	kind    kind // of the content, or of the block that opens
 	failure *FailureError
+	// from and to are where in the payload the string is that is its content, if
+	// the verdict stays the same whatever the string, as long as there is one.
+	from, to int
 }
 
 // A kind of content selects the gap. Of the kinds in one event the largest counts.
@@ -71,7 +72,6 @@ const (
 	thinking
 	text
 	tool
-	kinds
 )
 
 // content notes that the event carries content of kind k.

@@ -21,6 +21,8 @@ type eventStream struct {
 	headers uint32 // that of its headers
 	crc     uint32 // of the message without its last four bytes, so far
 	want    uint32 // those four bytes, so far
+	lost    bool
+	event   event
 }
 
 const (
@@ -33,14 +35,18 @@ const (
 
 func (f *eventStream) write(chunk []byte, s sink) {
 	for len(chunk) > 0 {
+		if f.lost {
+			s.piece(lost, chunk, nil)
+			return
+		}
 		if f.have < preludeLen {
 			n := copy(f.prelude[f.have:], chunk)
 			f.have += uint32(n)
 			if f.have == preludeLen && !f.open() {
-				s.piece(lost, chunk, event{})
-				return
+				f.lost = true
+				continue
 			}
-			s.piece(partial, chunk[:n], event{})
+			s.piece(partial, chunk[:n], nil)
 			chunk = chunk[n:]
 			continue
 		}
@@ -50,7 +56,7 @@ func (f *eventStream) write(chunk []byte, s sink) {
 		switch f.have += uint32(len(part)); {
 		case f.have < f.total:
 			f.hold(part)
-			s.piece(partial, part, event{})
+			s.piece(partial, part, nil)
 		case f.buf != nil:
 			f.hold(part)
 			f.emit(f.buf.data, part, s)
@@ -99,7 +105,7 @@ func (f *eventStream) hold(part []byte) {
 
 // emit ends the message, of whose headers and payload kept has the beginning.
 func (f *eventStream) emit(kept, raw []byte, s sink) {
-	var e event
+	e := &f.event
 	if f.crc == f.want {
 		length := int(f.total) - preludeLen - crcLen
 		kept = kept[:min(len(kept), length)]
@@ -110,6 +116,7 @@ func (f *eventStream) emit(kept, raw []byte, s sink) {
 		}
 	}
 	s.piece(whole, raw, e)
+	*e = event{}
 	f.reset()
 }
 

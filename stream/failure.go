@@ -60,7 +60,7 @@ func (s *scanner) fault(f *fault) {
 	switch s.peek() {
 	case '{':
 		f.found = true
-		for key := range s.members {
+		for key := s.object(); key != nil; key = s.member() {
 			f.member(s, key)
 		}
 	case '"':

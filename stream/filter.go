@@ -40,7 +40,7 @@ func (f *filter) add(k pieceKind, raw []byte, keepalive bool) {
 			f.last, f.long = passes, false
 		}
 	}
-	if f.last == goes || len(raw) == 0 && f.last == waits {
+	if f.last == goes {
 		return
 	}
 	if f.buf == nil {

@@ -16,10 +16,10 @@ type framer interface {
 	end(s sink)
 }
 
-// A sink receives a stream in consecutive pieces. All slices are valid during
-// the call only.
+// A sink receives a stream in consecutive pieces, and with a whole event what it
+// says. Nothing is valid after the call.
 type sink interface {
-	piece(kind pieceKind, raw []byte, e event)
+	piece(kind pieceKind, raw []byte, e *event)
 }
 
 // An event is what a classifier looks at.

@@ -2,27 +2,27 @@ package stream
 
 // gemini is streamGenerateContent of Gemini and Vertex AI, as server-sent events
 // and as one JSON array. https://ai.google.dev/api/generate-content
-var gemini = &dialect{"gemini", []string{framingSSE, framingJSONArray}, classGemini}
+var gemini = &dialect{"gemini", []framing{framingSSE, framingJSONArray}, classGemini}
 
-func classGemini(e event, _ *memory) verdict {
+func classGemini(e *event, _ *memory) verdict {
 	v := verdict{class: Lifecycle}
 	var f fault
 	blocked := false
 	s := e.scan()
-	for key := range s.members {
+	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
 		case "usageMetadata":
 			v.known = true
 			s.skip()
 		case "candidates":
 			v.known = true
-			for range s.elems {
+			for more := s.list(); more; more = s.elem() {
 				s.candidate(&v)
 			}
 		case "promptFeedback":
 			v.known = true
 			// A prompt that is refused is a regular end without content.
-			for key := range s.members {
+			for key := s.object(); key != nil; key = s.member() {
 				if string(key) == "blockReason" {
 					blocked = len(s.text()) > 0
 				} else {
@@ -49,15 +49,15 @@ func classGemini(e event, _ *memory) verdict {
 }
 
 func (s *scanner) candidate(v *verdict) {
-	for key := range s.members {
+	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
 		case "content":
-			for key := range s.members {
+			for key := s.object(); key != nil; key = s.member() {
 				if string(key) != "parts" {
 					s.skip()
 					continue
 				}
-				for range s.elems {
+				for more := s.list(); more; more = s.elem() {
 					s.geminiPart(v)
 				}
 			}
@@ -75,7 +75,7 @@ func (s *scanner) candidate(v *verdict) {
 // is no output.
 func (s *scanner) geminiPart(v *verdict) {
 	kind, thought, signed := noKind, false, false
-	for key := range s.members {
+	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
 		case "text", "inlineData", "fileData", "executableCode", "codeExecutionResult":
 			if s.filled() {

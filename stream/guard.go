@@ -62,7 +62,6 @@ type Body struct {
 
 	mu      sync.Mutex // protects what follows; never held while upstream is read
 	monitor Monitor
-	err     error // what Read returns once there is nothing more to deliver
 	timer   *clock.Timer
 	alarm   time.Duration // when timer fires; 0: it does not
 	closed  bool
@@ -98,8 +97,8 @@ func (b *Body) begin(p []byte) (int, error) {
 			return n, nil
 		}
 	}
-	if b.err != nil || len(p) == 0 {
-		return 0, b.err
+	if b.monitor.err != nil || len(p) == 0 {
+		return 0, b.monitor.err
 	}
 	now := b.now()
 	b.arm(b.monitor.Wait(now), now)
@@ -114,20 +113,19 @@ func (b *Body) ended(p []byte, err error) (int, error) {
 	now := b.now()
 	b.monitor.Bytes(p, now)
 	switch {
-	case err == nil || b.err != nil:
 	case err == io.EOF:
-		b.end(b.monitor.EOF(now))
-	default:
-		b.monitor.Release()
-		b.end(err)
+		b.monitor.EOF(now)
+	case err != nil:
+		b.monitor.Fail(err, now)
 	}
+	b.disarm()
 	if b.monitor.Filters() {
 		return 0, nil // begin has what there is
 	}
 	if len(p) > 0 {
 		return len(p), nil
 	}
-	return 0, b.err
+	return 0, b.monitor.err
 }
 
 // arm sees to it that the timer fires no later than due. It is left to fire too
@@ -150,7 +148,7 @@ func (b *Body) fire() {
 	defer b.mu.Unlock()
 	b.alarm = 0
 	switch due, now := b.monitor.Due(), b.now(); {
-	case b.err != nil || due == Never:
+	case b.monitor.err != nil || due == Never:
 	case now < due:
 		b.arm(due, now)
 	default:
@@ -162,7 +160,7 @@ func (b *Body) fire() {
 // expire ends the stream if it is still due to.
 func (b *Body) expire() {
 	b.mu.Lock()
-	if b.err != nil || b.ctx != nil && b.ctx.Err() != nil {
+	if b.monitor.err != nil || b.ctx != nil && b.ctx.Err() != nil {
 		b.mu.Unlock()
 		return
 	}
@@ -173,7 +171,7 @@ func (b *Body) expire() {
 		b.mu.Unlock()
 		return
 	}
-	b.end(err)
+	b.disarm()
 	b.mu.Unlock()
 	if b.cancel != nil {
 		b.cancel(err)
@@ -182,10 +180,9 @@ func (b *Body) expire() {
 	}
 }
 
-// end settles what Read returns.
-func (b *Body) end(err error) {
-	b.err = err
-	if b.timer != nil {
+// disarm stops the timer once the stream has ended.
+func (b *Body) disarm() {
+	if b.monitor.err != nil && b.timer != nil {
 		b.timer.Stop()
 	}
 }
@@ -195,10 +192,8 @@ func (b *Body) Close() error {
 	b.mu.Lock()
 	again := b.closed
 	b.closed = true
-	b.monitor.Release()
-	if b.err == nil {
-		b.end(http.ErrBodyReadAfterClose)
-	}
+	b.monitor.Fail(http.ErrBodyReadAfterClose, b.now())
+	b.disarm()
 	b.mu.Unlock()
 	if again {
 		return nil

@@ -11,7 +11,7 @@ type jsonArray struct {
 	buf    *buffers // the beginning of a value, if there is one
 	depth  int      // of brackets inside the value
 	state  jsonState
-	cut    bool
+	event  event
 	array  bool // the brackets of an array are around the values
 	closed bool
 }
@@ -77,7 +77,7 @@ func (f *jsonArray) write(chunk []byte, s sink) {
 		f.hold(chunk[value:])
 	}
 	if from < len(chunk) {
-		s.piece(partial, chunk[from:], event{})
+		s.piece(partial, chunk[from:], nil)
 	}
 }
 
@@ -97,13 +97,13 @@ func (f *jsonArray) outside(c byte, chunk []byte, from, i int, s sink) int {
 		f.state, f.depth = inValue, 1
 	case '"':
 		f.state = inString
-	case ']':
-		if f.array {
+	case ']', '}':
+		f.state = between
+		if c == ']' && f.array {
 			f.closed = true
-			s.piece(closing, chunk[from:i+1], event{})
+			s.piece(closing, chunk[from:i+1], nil)
 			return i + 1
 		}
-		f.state = between
 	default:
 		f.state = inValue
 	}
@@ -122,7 +122,7 @@ func (f *jsonArray) hold(part []byte) {
 	}
 	var cut bool
 	f.buf.data, cut = appendUpTo(f.buf.data, part, maxPrefix)
-	f.cut = f.cut || cut
+	f.event.cut = f.event.cut || cut
 }
 
 func (f *jsonArray) emit(value, raw []byte, s sink) {
@@ -130,10 +130,11 @@ func (f *jsonArray) emit(value, raw []byte, s sink) {
 		f.hold(value)
 		value = f.buf.data
 	} else {
-		value, f.cut = prefix(value)
+		value, f.event.cut = prefix(value)
 	}
-	s.piece(whole, raw, event{data: value, cut: f.cut})
-	f.cut, f.state = false, between
+	f.event.data = value
+	s.piece(whole, raw, &f.event)
+	f.event, f.state = event{}, between
 	if f.buf != nil {
 		f.buf.free()
 		f.buf = nil

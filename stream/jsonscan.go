@@ -1,31 +1,35 @@
 package stream
 
 import (
-	"bytes"
+	"encoding/binary"
 	"encoding/json"
+	"math/bits"
 	"strconv"
 )
 
 // A scanner walks once over a JSON text without building anything from it: the
 // caller asks for the members that it knows, and everything else is skipped.
 //
-// It is strict about what keeps the walk right, which is strings with their
-// escapes, nesting, and the commas and colons of the objects and lists that it
-// enters, and lenient about the rest: the inside of numbers, and UTF-8.
-//
-//	for key := range s.members {
+//	for key := s.object(); key != nil; key = s.member() {
 //		// take exactly one value
 //	}
+//
+// It is strict about what keeps the walk right, which is strings with their
+// escapes, nesting, and the commas and colons of the objects and lists that it
+// enters, and lenient about the rest: the inside of numbers and strings, and the
+// separators in what it skips.
 type scanner struct {
 	b     []byte
 	i     int
 	cut   bool // b is a prefix: its end is not malformed
 	bad   bool // what has been walked over is malformed
 	depth int  // of filled
+
+	from, to int // the last string that filled has found not to be empty
 }
 
 // scan returns a scanner of an event's payload.
-func (e event) scan() scanner { return scanner{b: e.data, cut: e.cut} }
+func (e *event) scan() scanner { return scanner{b: e.data, cut: e.cut} }
 
 // fail ends the walk: every later question is answered as at an end.
 func (s *scanner) fail() {
@@ -40,6 +44,13 @@ func (s *scanner) ok() bool {
 
 // peek returns the next byte that is no white space, or 0 at the end.
 func (s *scanner) peek() byte {
+	if s.i < len(s.b) && s.b[s.i] > ' ' {
+		return s.b[s.i]
+	}
+	return s.peekOn()
+}
+
+func (s *scanner) peekOn() byte {
 	for ; s.i < len(s.b); s.i++ {
 		switch c := s.b[s.i]; c {
 		case ' ', '\n', '\r', '\t':
@@ -50,44 +61,36 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// open enters an object or a list, or skips a value that is none.
-func (s *scanner) open(bracket byte) bool {
-	if s.peek() != bracket {
+// object enters an object and returns the key of its first member, nil if there
+// is none. A value that is no object is skipped and has none.
+func (s *scanner) object() (key []byte) {
+	if s.peek() != '{' {
 		s.skip()
-		return false
-	}
-	s.i++
-	return true
-}
-
-// more goes to the next member or element, and leaves the object or list at its
-// end.
-func (s *scanner) more(bracket, end byte) bool {
-	first := s.i > 0 && s.b[s.i-1] == bracket
-	c := s.peek()
-	switch {
-	case c == end:
-		s.i++
-		return false
-	case first && c != 0:
-		return true
-	case c == ',':
-		s.i++
-		return true
-	}
-	s.fail()
-	return false
-}
-
-// elem goes to the next element of a list.
-func (s *scanner) elem() bool { return s.more('[', ']') }
-
-// member goes to the value of the next member of an object, and returns its key,
-// nil at the end.
-func (s *scanner) member() []byte {
-	if !s.more('{', '}') {
 		return nil
 	}
+	s.i++
+	if s.peek() == '}' {
+		s.i++
+		return nil
+	}
+	return s.key()
+}
+
+// member goes on to the next member and returns its key; nil: the object is left.
+func (s *scanner) member() (key []byte) {
+	switch s.peek() {
+	case ',':
+		s.i++
+		return s.key()
+	case '}':
+		s.i++
+		return nil
+	}
+	s.fail()
+	return nil
+}
+
+func (s *scanner) key() []byte {
 	if s.peek() != '"' {
 		s.fail()
 		return nil
@@ -104,21 +107,37 @@ func (s *scanner) member() []byte {
 	return key
 }
 
-// members takes an object, and yields each key for the caller to take the value.
-// A value that is no object has no members.
-func (s *scanner) members(yield func(key []byte) bool) {
-	if s.open('{') {
-		for key := s.member(); key != nil && yield(key); key = s.member() {
-		}
+// list enters a list and reports whether it has an element. A value that is no
+// list is skipped and has none.
+func (s *scanner) list() bool {
+	if s.peek() != '[' {
+		s.skip()
+		return false
 	}
+	s.i++
+	switch c := s.peek(); {
+	case c == ']':
+		s.i++
+		return false
+	case s.i == len(s.b):
+		s.fail()
+		return false
+	}
+	return true
 }
 
-// elems takes a list, and yields for the caller to take each element.
-func (s *scanner) elems(yield func() bool) {
-	if s.open('[') {
-		for s.elem() && yield() {
-		}
+// elem goes on to the next element; false: the list is left.
+func (s *scanner) elem() bool {
+	switch s.peek() {
+	case ',':
+		s.i++
+		return true
+	case ']':
+		s.i++
+		return false
 	}
+	s.fail()
+	return false
 }
 
 // str takes a string, whose quote is next, and returns what is between the
@@ -126,24 +145,37 @@ func (s *scanner) elems(yield func() bool) {
 func (s *scanner) str() (raw []byte, escaped bool) {
 	start := s.i + 1
 	for i := start; ; {
-		j := bytes.IndexByte(s.b[i:], '"')
-		if j < 0 {
+		for i+8 <= len(s.b) {
+			word := binary.LittleEndian.Uint64(s.b[i:])
+			if found := matches(word, '"') | matches(word, '\\'); found != 0 {
+				i += bits.TrailingZeros64(found) / 8
+				break
+			}
+			i += 8
+		}
+		for i < len(s.b) && s.b[i] != '"' && s.b[i] != '\\' {
+			i++
+		}
+		switch {
+		case i >= len(s.b):
 			s.i = len(s.b)
 			s.fail()
-			return s.b[start:], false
-		}
-		i += j
-		// The quote ends the string unless an odd number of backslashes is before it.
-		n := i
-		for s.b[n-1] == '\\' {
-			n--
-		}
-		if (i-n)%2 == 0 {
+			return s.b[min(start, len(s.b)):], escaped
+		case s.b[i] == '"':
 			s.i = i + 1
-			return s.b[start:i], bytes.IndexByte(s.b[start:i], '\\') >= 0
+			return s.b[start:i], escaped
 		}
-		i++
+		escaped = true
+		i += 2
 	}
+}
+
+// matches sets the high bit of each byte of word that is c, and maybe of later
+// ones. See Bit Twiddling Hacks, "Determine if a word has a byte equal to n".
+func matches(word uint64, c byte) uint64 {
+	const ones = 0x0101010101010101
+	word ^= ones * uint64(c)
+	return (word - ones) &^ word & (ones << 7)
 }
 
 // unescape decodes what is between the quotes of a string. It allocates, but no
@@ -192,26 +224,25 @@ func (s *scanner) number() int64 {
 
 // literal takes a number, true, false or null.
 func (s *scanner) literal() []byte {
-	start := s.i
-	for s.i < len(s.b) {
-		switch s.b[s.i] {
-		case ',', '}', ']', ' ', '\n', '\r', '\t':
-			goto end
-		}
-		s.i++
+	start, i := s.i, s.i
+	for i < len(s.b) && !delimits[s.b[i]] {
+		i++
 	}
-end:
-	v := s.b[start:s.i]
-	switch {
-	case len(v) == 0:
-		s.fail()
-	case '0' <= v[0] && v[0] <= '9', v[0] == '-':
-	case string(v) == "null", string(v) == "true", string(v) == "false":
+	s.i = i
+	v := s.b[start:i]
+	if len(v) > 0 && (v[0] == '-' || '0' <= v[0] && v[0] <= '9') {
+		return v
+	}
+	switch string(v) {
+	case "null", "true", "false":
 	default:
 		s.fail()
 	}
 	return v
 }
+
+// delimits says which bytes end a literal.
+var delimits = [256]bool{',': true, '}': true, ']': true, ' ': true, '\n': true, '\r': true, '\t': true}
 
 // skip takes a value.
 func (s *scanner) skip() {
@@ -267,32 +298,38 @@ const maxFilled = 32
 // not empty, or a list or an object with such a string in it. What only labels
 // the rest does not count, nor do numbers, which only count the rest.
 func (s *scanner) filled() bool {
+	if s.peek() == '"' {
+		from := s.i + 1
+		v, _ := s.str()
+		if len(v) == 0 {
+			return false
+		}
+		s.from, s.to = from, from+len(v)
+		return true
+	}
 	if s.depth == maxFilled {
 		s.skip()
 		return false
 	}
 	s.depth++
-	any := false
+	filled := false
 	switch s.peek() {
-	case '"':
-		v, _ := s.str()
-		any = len(v) > 0
 	case '[':
-		for range s.elems {
-			any = s.filled() || any
+		for more := s.list(); more; more = s.elem() {
+			filled = s.filled() || filled
 		}
 	case '{':
-		for key := range s.members {
+		for key := s.object(); key != nil; key = s.member() {
 			switch string(key) {
 			case "type", "id", "index", "format", "role":
 				s.skip()
 			default:
-				any = s.filled() || any
+				filled = s.filled() || filled
 			}
 		}
 	default:
 		s.literal()
 	}
 	s.depth--
-	return any
+	return filled
 }

@@ -30,59 +30,71 @@ const maxForeign = 8
 //	due := m.Wait(now)           // a Read of the body begins
 //	m.Bytes(p[:n], now)          // it has returned bytes,
 //	err := m.EOF(now)            // or the end of the body,
+//	err := m.Fail(err, now)      // or an error,
 //	err := m.Expire(due)         // or nothing until it is too late
 //
 // All times are since the request was sent, and never go back. A limit is used up
-// only during a wait, which is from Start to Answered and from each Wait to the
-// Bytes or EOF after it. What has arrived at the instant of an expiry counts, so
-// a driver that has both reports the bytes first.
+// only during a wait, which is from Start to Answered and from each Wait to
+// whatever ends it. What has arrived at the instant of an expiry counts, so a
+// driver that has both reports the bytes first.
 //
 // A Monitor is not safe for concurrent use. Its zero value is not ready: Start it.
 type Monitor struct {
 	limits *Limits
+	framer framer
+	filter *filter // with DropKeepalives
+	caller *caller // with Classify
+
+	framing   framing
+	kind      kind // of the last content or opened block
+	foreign   uint8
+	waiting   bool
+	answered  bool
+	encoded   bool // the body still has a Content-Encoding
+	json      bool // the Content-Type is application/json
+	sniffing  bool // for the framing
+	opaque    bool // events cannot be told apart, so every byte counts
+	began     bool // there was content
+	pinged    bool // there was a keepalive since the last content or progress
+	finished  bool
+	over      bool // there was a terminal or a failure
+	headLen   uint8
+	head      [sniffLen]byte // what has been sniffed at so far
+	undecoded int32
 
 	// Limits are measured in time that waits have spent.
-	waiting  bool
-	answered bool
-	since    time.Duration // when this wait began
+	since    time.Duration // when this wait began, or else the last that was heard of the time
 	spent    time.Duration // by the waits before it
 	mark     time.Duration // what was spent at the last content or progress, or at the terminal
 	rateMark time.Duration // what was spent when this window of MinRate began
-	rate     int64         // bytes of this window
+	rate     int64         // bytes in this window
 
-	framer   framer
-	framing  string
-	encoding string
-	json     bool // the Content-Type is application/json
-	sniffing bool
-	opaque   bool // every byte counts, because events cannot be told apart
-	foreign  uint8
-	headLen  uint8
-	head     [sniffLen]byte // what has been sniffed at so far
 	dialect  *dialect
 	memory   memory
-	names    [2]string // the last names of events that Limits.Classify was given
-	filter   *filter   // with DropKeepalives
+	template template
 
-	kind     kind // of the last content or opened block
-	began    bool // there was content
-	pinged   bool // there was a keepalive since the last content or progress
-	finished bool
-	over     bool // there was a terminal or a failure
 	failure  *FailureError
 	err      error // how the stream ended
+	first    time.Duration
+	lastByte time.Duration
+	gaps     [tool + 1]time.Duration
+	bytes    int64
+	counts   [Failure + 1]int32 // by class; Unknown: of a type that the dialect does not know
+}
 
-	now, first, lastByte time.Duration
-	gaps                 [kinds]time.Duration
-	bytes, offset        int64
-	counts               [Failure + 1]int32
-	unknown, undecodable int32
+// A caller is what it takes to ask the caller's classifier.
+type caller struct {
+	names  [2]string // the last names of events
+	offset int64     // of the end of the last piece
 }
 
 // Start readies m for a stream whose request is sent now, at time 0, and begins
 // the wait for its headers. Limits may be shared, and must not change.
 func (m *Monitor) Start(l *Limits) {
 	*m = Monitor{limits: l, waiting: true, dialect: dialectOf(l.Dialect)}
+	if l.Classify != nil {
+		m.caller = new(caller)
+	}
 	if l.DropKeepalives > 0 {
 		m.filter = new(filter)
 	}
@@ -96,11 +108,9 @@ func (m *Monitor) Answered(h http.Header, now time.Duration) {
 	typ := mediaType(h.Get("Content-Type"))
 	m.json = typ == "application/json"
 	if e := h.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		m.encoding, m.opaque = e, true
-		return
-	}
-	if framing := framingOf(typ); framing != "" {
-		m.frame(framing)
+		m.encoded, m.opaque = true, true
+	} else if f := framingOf(typ); f != noFraming {
+		m.frame(f)
 	} else {
 		m.sniffing = true
 	}
@@ -123,15 +133,15 @@ func (m *Monitor) Due() time.Duration {
 
 // stop ends the wait.
 func (m *Monitor) stop(now time.Duration) {
-	m.now = now
 	if m.waiting {
 		m.waiting = false
 		m.spent += now - m.since
 	}
+	m.since = now
 }
 
-// next returns the limit that is the first to be exceeded if this wait goes on,
-// when that is, and what had been spent when it began to count.
+// next returns when the present wait is due to expire, which limit it then
+// exceeds, and what had been spent when that began to count.
 func (m *Monitor) next() (due, limit, from time.Duration, kind StallKind) {
 	l := m.limits
 	limit, from, kind = l.Gap, m.mark, StallGap
@@ -141,13 +151,13 @@ func (m *Monitor) next() (due, limit, from time.Duration, kind StallKind) {
 	case !m.answered, !m.began && (known || l.FirstContent > 0):
 		limit, from, kind = l.FirstContent, 0, StallFirstContent
 	default:
-		// A limit that takes the place of Gap does so if it is set at all; of
+		// A limit that is to take the place of Gap does if it is set at all. Of
 		// two, the longer.
 		special := func(d time.Duration, k StallKind) {
 			if d < 0 {
 				d = Never
 			}
-			if d > limit || kind == StallGap && d != 0 {
+			if d > limit || d != 0 && kind == StallGap {
 				limit, kind = d, k
 			}
 		}
@@ -179,8 +189,8 @@ func (m *Monitor) dueAt(limit, from time.Duration) time.Duration {
 	return m.since + left
 }
 
-// Bytes takes what a Read has returned, and ends the wait for it. With
-// DropKeepalives, what of it the caller may have is for Take.
+// Bytes takes what a Read has returned, and ends the wait for it. With a filter,
+// what the caller may have of it is for Take.
 func (m *Monitor) Bytes(p []byte, now time.Duration) {
 	m.stop(now)
 	if len(p) == 0 {
@@ -208,14 +218,6 @@ func (m *Monitor) Bytes(p []byte, now time.Duration) {
 	}
 }
 
-// pass lets bytes through that are not looked at.
-func (m *Monitor) pass(p []byte) {
-	m.offset += int64(len(p))
-	if m.filter != nil {
-		m.filter.add(setting, p, false)
-	}
-}
-
 // sniff looks for the framing in the first bytes of p, and returns the rest of
 // them once it is settled.
 func (m *Monitor) sniff(p []byte) []byte {
@@ -226,16 +228,16 @@ func (m *Monitor) sniff(p []byte) []byte {
 		}
 		m.head[m.headLen] = c
 		m.headLen++
-		framing, more := sniff(m.head[:m.headLen], m.json)
+		f, more := sniff(m.head[:m.headLen], m.json)
 		if more {
 			continue
 		}
 		m.sniffing = false
-		if framing == "" {
+		if f == noFraming {
 			m.opaque = true
 			m.pass(m.head[:m.headLen])
 		} else {
-			m.frame(framing)
+			m.frame(f)
 			m.framer.write(m.head[:m.headLen], m)
 		}
 		return p[i+1:]
@@ -243,152 +245,171 @@ func (m *Monitor) sniff(p []byte) []byte {
 	return nil
 }
 
-// frame settles the framing.
-func (m *Monitor) frame(framing string) {
-	m.framing, m.framer = framing, newFramer(framing)
-	if m.dialect != nil && !slices.Contains(m.dialect.framings, framing) && m.limits.Classify == nil {
-		m.opaque, m.dialect = true, nil // an answer in one piece
-		m.foreign = maxForeign
+// frame settles the framing. A dialect that does not stream in it has answered in
+// one piece, which is not for looking at.
+func (m *Monitor) frame(f framing) {
+	m.framing, m.framer = f, f.framer()
+	if m.dialect != nil && !slices.Contains(m.dialect.framings, f) && m.caller == nil {
+		m.opaque, m.dialect, m.foreign = true, nil, maxForeign
 	}
 }
 
 // piece is called by the framer.
-func (m *Monitor) piece(k pieceKind, raw []byte, e event) {
-	m.offset += int64(len(raw))
+func (m *Monitor) piece(k pieceKind, raw []byte, e *event) {
+	if m.caller != nil {
+		m.caller.offset += int64(len(raw))
+	}
 	keepalive := false
 	switch k {
 	case whole:
 		keepalive = m.event(e) == Keepalive
 	case comment, idle:
 		keepalive = true
-		m.effect(verdict{class: Keepalive, known: true})
+		m.effect(verdict{class: Keepalive})
 	case closing:
 		if !m.opaque {
-			m.effect(verdict{class: Terminal, known: true})
+			m.effect(verdict{class: Terminal})
 		}
 	case lost:
-		m.opaque, m.framer = true, nil
+		m.opaque = true
 	}
 	if m.filter != nil {
-		if m.framing == framingJSONArray { // where a gap would need its comma closed
+		if m.framing == framingJSONArray { // where a comma would have to go too
 			k, keepalive = setting, false
 		}
 		m.filter.add(k, raw, keepalive)
 	}
 }
 
+// pass lets bytes through that are not looked at.
+func (m *Monitor) pass(p []byte) { m.piece(setting, p, nil) }
+
 // event takes an event and returns its class.
-func (m *Monitor) event(e event) Class {
+func (m *Monitor) event(e *event) Class {
 	if m.over || m.err != nil {
 		return Unknown
 	}
-	v, ok := m.class(e)
-	if !ok {
-		return Unknown
+	if m.caller != nil {
+		c := m.limits.Classify(Event{m.caller.name(e.name), e.data, e.cut, m.caller.offset})
+		if Unknown < c && c <= Failure {
+			m.effect(verdict{class: c, known: true})
+			return c
+		}
 	}
-	// No client takes JSON without a field name for content; but it may be the
-	// reason why there is none.
-	if e.form == bare && v.class != Failure {
-		v = verdict{class: Lifecycle}
-	}
+	v := m.class(e)
 	m.effect(v)
 	return v.class
 }
 
-// class asks the caller's classifier, the dialect, and if none is known, every
-// dialect. Without an answer the stream is opaque.
-func (m *Monitor) class(e event) (v verdict, ok bool) {
-	if classify := m.limits.Classify; classify != nil {
-		c := classify(Event{m.name(e.name), e.data, e.cut, m.offset})
-		if Unknown < c && c <= Failure {
-			v := verdict{class: c, known: true}
-			if c == Failure {
-				v.failure = &FailureError{}
-			}
-			return v, true
-		}
-	}
+// class asks the dialect, or every dialect while none is known. Without an answer
+// it makes the stream opaque, and the class is Unknown.
+func (m *Monitor) class(e *event) verdict {
 	if m.dialect == nil && m.foreign < maxForeign {
 		d, keepalive := detect(m.framing, e)
 		switch {
 		case d != nil:
 			m.dialect, m.opaque = d, false
 		case keepalive:
-			return verdict{class: Keepalive}, true
+			return verdict{class: Keepalive}
 		default:
 			m.foreign++
 		}
 	}
 	switch {
 	case m.dialect != nil:
-		return m.dialect.class(e, &m.memory), true
-	case m.limits.Classify != nil:
+	case m.caller != nil:
 		// What the caller does not rule out, and no dialect is there to.
-		return verdict{class: Content, known: true, kind: text}, true
+		return verdict{class: Content, kind: text}
+	default:
+		m.opaque = true
+		return verdict{}
 	}
-	m.opaque = true
-	return v, false
+	if m.template.fits(e) {
+		return verdict{class: Content, kind: m.template.kind}
+	}
+	v := m.dialect.class(e, &m.memory)
+	switch {
+	case e.form == bare && v.class != Failure:
+		// No client takes JSON without a field name for content; but it may be
+		// the reason why there is none.
+		return verdict{class: Lifecycle}
+	case v.class == Content && v.to > 0 && !e.cut:
+		m.template.learn(e, &v)
+	}
+	return v
 }
 
 // name returns b as a string, without an allocation if it is one of the two last
 // names.
-func (m *Monitor) name(b []byte) string {
-	for _, name := range m.names {
+func (c *caller) name(b []byte) string {
+	if len(b) == 0 {
+		return ""
+	}
+	for _, name := range c.names {
 		if name == string(b) {
 			return name
 		}
 	}
-	m.names[0], m.names[1] = string(b), m.names[0]
-	return m.names[0]
+	c.names[0], c.names[1] = string(b), c.names[0]
+	return c.names[0]
 }
 
 // effect does what a class does.
 func (m *Monitor) effect(v verdict) {
-	if m.over || m.err != nil {
+	if m.over || m.err != nil || v.class == Unknown {
 		return
-	}
-	if v.carries || v.class == Content {
-		m.counts[Content]++
-		m.touch(v.kind)
 	}
 	if v.class != Content {
 		m.counts[v.class]++
+	}
+	if v.class == Content || v.carries {
+		m.counts[Content]++
+		m.touch(v.kind)
 	}
 	switch v.class {
 	case Progress:
 		m.advance(v.kind)
 	case Lifecycle:
 		if v.bad {
-			m.undecodable++
+			m.undecoded++
 		} else if !v.known {
-			m.unknown++
+			m.counts[Unknown]++
 		}
 	case Keepalive:
 		m.pinged = true
 	case Finish:
 		m.finished = true
-	case Terminal, Failure:
-		m.finished = m.finished || v.class == Terminal
-		m.over, m.failure, m.mark = true, v.failure, m.spent
+	case Terminal:
+		m.finished, m.over, m.mark = true, true, m.spent
+	case Failure:
+		if m.failure = v.failure; m.failure == nil {
+			m.failure = &FailureError{Dialect: m.dialectName()}
+		}
+		m.over, m.mark = true, m.spent
 	}
 }
 
 // touch is the effect of content.
 func (m *Monitor) touch(k kind) {
 	if !m.began {
-		m.began, m.first, m.mark = true, m.now, m.spent
+		m.began, m.first, m.mark = true, m.since, m.spent
 	}
 	m.advance(k)
 }
 
 // advance starts the gap anew.
 func (m *Monitor) advance(k kind) {
-	if m.began {
-		m.gaps[m.kind] = max(m.gaps[m.kind], m.spent-m.mark)
-	}
+	m.measure()
 	m.mark, m.pinged = m.spent, false
 	if k != noKind {
 		m.kind = k
+	}
+}
+
+// measure notes how long the gap is so far.
+func (m *Monitor) measure() {
+	if m.began {
+		m.gaps[m.kind] = max(m.gaps[m.kind], m.spent-m.mark)
 	}
 }
 
@@ -397,25 +418,31 @@ func (m *Monitor) advance(k kind) {
 // more. An event that the end leaves unfinished still counts.
 func (m *Monitor) EOF(now time.Duration) error {
 	m.stop(now)
-	if m.err == nil {
-		if m.sniffing {
-			m.pass(m.head[:m.headLen])
-		}
-		if m.framer != nil {
-			m.framer.end(m)
-		}
-		m.err = io.EOF
-		if m.dialect != nil && !m.opaque && !m.finished && !m.over && m.limits.AllowTruncated <= 0 {
-			m.err = ErrTruncated
-		}
+	if m.err != nil {
+		return m.err
 	}
-	m.Release()
-	return m.err
+	if m.sniffing {
+		m.pass(m.head[:m.headLen])
+	}
+	if m.framer != nil {
+		m.framer.end(m)
+	}
+	if m.dialect != nil && !m.opaque && !m.finished && !m.over && m.limits.AllowTruncated <= 0 {
+		return m.end(ErrTruncated)
+	}
+	return m.end(io.EOF)
+}
+
+// Fail takes an error of the body, or whatever else ends the stream, and returns
+// how it ended: by err, if it had not ended before.
+func (m *Monitor) Fail(err error, now time.Duration) error {
+	m.stop(now)
+	return m.end(err)
 }
 
 // Expire ends the stream if the present wait has lasted until Due, and returns
-// how; nil means that nothing is due yet. The end is a [*StallError], which the
-// driver may complete with its Attempt, or [io.EOF] if the stream is known to be
+// how; nil means that nothing is due yet. The end is a [*StallError], to which
+// the driver may add its Attempt, or [io.EOF] if the stream is known to be
 // complete and only its body lingers. Either way the request is to be aborted.
 func (m *Monitor) Expire(now time.Duration) error {
 	if m.err != nil || !m.waiting {
@@ -427,46 +454,45 @@ func (m *Monitor) Expire(now time.Duration) error {
 	}
 	m.stop(now)
 	if m.over || m.finished {
-		m.err = io.EOF
-	} else {
-		if m.began {
-			m.gaps[m.kind] = max(m.gaps[m.kind], m.spent-m.mark)
-		}
-		m.err = &StallError{
-			Kind: kind, Limit: limit, Waited: m.spent - from,
-			SinceLastByte: now - m.lastByte, Elapsed: now,
-			Contents: int(m.counts[Content]), Keepalives: int(m.counts[Keepalive]), Bytes: m.bytes,
-			Dialect: m.dialectName(),
-		}
+		return m.end(io.EOF)
 	}
-	m.Release()
-	return m.err
+	m.measure()
+	return m.end(&StallError{
+		Kind: kind, Limit: limit, Waited: m.spent - from,
+		SinceLastByte: now - m.lastByte, Elapsed: now,
+		Contents: int(m.counts[Content]), Keepalives: int(m.counts[Keepalive]), Bytes: m.bytes,
+		Dialect: m.dialectName(),
+	})
 }
 
-// Release gives back the buffers that m holds. It is for a stream that has
-// neither ended nor expired, and is not to be read on. What a filter has is
-// still there to Take.
-func (m *Monitor) Release() {
-	if m.err == nil {
-		m.err = io.ErrClosedPipe
+// end settles how the stream ended, and gives back all buffers but what is for
+// Take.
+func (m *Monitor) end(err error) error {
+	if m.err != nil {
+		return m.err
 	}
+	m.err = err
 	if m.framer != nil {
 		m.framer.end(discard{})
 	}
 	if m.filter != nil {
 		m.filter.flush()
 	}
+	return err
 }
 
 type discard struct{}
 
-func (discard) piece(pieceKind, []byte, event) {}
+func (discard) piece(pieceKind, []byte, *event) {}
 
-// Filters reports whether keepalives are dropped: then the caller gets its bytes
-// from Take.
+// Err returns how the stream ended; nil: it has not.
+func (m *Monitor) Err() error { return m.err }
+
+// Filters reports whether keepalives are dropped, so that the caller's bytes are
+// those from Take.
 func (m *Monitor) Filters() bool { return m.filter != nil }
 
-// Take copies to p what the caller may have, and returns how much it is.
+// Take moves what the caller may have to p, and returns how much it is.
 func (m *Monitor) Take(p []byte) int {
 	if m.filter == nil {
 		return 0
@@ -501,17 +527,17 @@ func (m *Monitor) dialectName() string {
 // Stats returns what m has seen so far.
 func (m *Monitor) Stats() Stats {
 	s := Stats{
-		Dialect: m.dialectName(), Framing: m.framing, Encoding: m.encoding,
+		Dialect: m.dialectName(), Framing: m.framing.String(), Encoded: m.encoded,
 		FirstContent: m.first,
 		Gap:          max(m.gaps[noKind], m.gaps[text]), ThinkingGap: m.gaps[thinking], ToolGap: m.gaps[tool],
 		Contents: int(m.counts[Content]), Progresses: int(m.counts[Progress]),
 		Lifecycles: int(m.counts[Lifecycle]), Keepalives: int(m.counts[Keepalive]),
-		Unknown: int(m.unknown), Undecodable: int(m.undecodable),
+		Unknown: int(m.counts[Unknown]), Undecodable: int(m.undecoded),
 		Bytes: m.bytes, Finished: m.finished, Failure: m.failure,
 	}
-	if f, ok := m.framer.(*sse); ok {
-		s.LastEventID = string(f.id)
-		s.Retry = time.Duration(min(max(f.retry, 0), int64(Never/time.Millisecond))) * time.Millisecond
+	if f, ok := m.framer.(*sse); ok && f.resume != nil {
+		s.LastEventID = string(f.resume.id)
+		s.Retry = time.Duration(min(max(f.resume.retry, 0), int64(Never/time.Millisecond))) * time.Millisecond
 	}
 	return s
 }

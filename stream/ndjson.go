@@ -5,8 +5,8 @@ import "bytes"
 // ndjson is the framing of newline-delimited JSON: a line is an event, and a
 // line of white space a keepalive.
 type ndjson struct {
-	buf *buffers // the beginning of a line, if there is one
-	cut bool     // buf.line is only a prefix of it
+	buf   *buffers // the beginning of a line, if there is one
+	event event
 }
 
 func (f *ndjson) write(chunk []byte, s sink) {
@@ -14,12 +14,12 @@ func (f *ndjson) write(chunk []byte, s sink) {
 		i := bytes.IndexByte(chunk, '\n')
 		if i < 0 {
 			f.hold(chunk)
-			s.piece(partial, chunk, event{})
+			s.piece(partial, chunk, nil)
 			return
 		}
 		line := chunk[:i]
 		if f.buf == nil {
-			line, f.cut = prefix(line)
+			line, f.event.cut = prefix(line)
 		} else {
 			f.hold(line)
 			line = f.buf.line
@@ -41,16 +41,17 @@ func (f *ndjson) hold(part []byte) {
 	}
 	var cut bool
 	f.buf.line, cut = appendUpTo(f.buf.line, part, maxPrefix)
-	f.cut = f.cut || cut
+	f.event.cut = f.event.cut || cut
 }
 
 func (f *ndjson) emit(line, raw []byte, s sink) {
-	if len(bytes.TrimSpace(line)) == 0 && !f.cut {
-		s.piece(idle, raw, event{})
+	if len(bytes.TrimSpace(line)) == 0 && !f.event.cut {
+		s.piece(idle, raw, nil)
 	} else {
-		s.piece(whole, raw, event{data: line, cut: f.cut})
+		f.event.data = line
+		s.piece(whole, raw, &f.event)
 	}
-	f.cut = false
+	f.event = event{}
 	if f.buf != nil {
 		f.buf.free()
 		f.buf = nil

@@ -2,14 +2,14 @@ package stream
 
 // ollama is the API of Ollama: chat, generate, and the pulling of models.
 // https://github.com/ollama/ollama/blob/main/docs/api.md
-var ollama = &dialect{"ollama", []string{framingNDJSON, framingJSONArray}, classOllama}
+var ollama = &dialect{"ollama", []framing{framingNDJSON, framingJSONArray}, classOllama}
 
-func classOllama(e event, m *memory) verdict {
+func classOllama(e *event, m *memory) verdict {
 	v := verdict{class: Lifecycle}
 	var f fault
 	done, finished := false, false
 	s := e.scan()
-	for key := range s.members {
+	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
 		case "message":
 			s.ollamaMessage(&v)
@@ -56,7 +56,7 @@ func classOllama(e event, m *memory) verdict {
 }
 
 func (s *scanner) ollamaMessage(v *verdict) {
-	for key := range s.members {
+	for key := s.object(); key != nil; key = s.member() {
 		kind := text
 		switch string(key) {
 		case "content", "images":

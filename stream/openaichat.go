@@ -7,9 +7,9 @@ import (
 // openAIChat is the chat completions API and its many relatives: Azure, Mistral,
 // Groq, Together, DeepSeek, xAI, OpenRouter, vLLM, llama.cpp, and the older
 // completions API. https://platform.openai.com/docs/api-reference/chat-streaming
-var openAIChat = &dialect{"openai-chat", []string{framingSSE}, classOpenAIChat}
+var openAIChat = &dialect{"openai-chat", []framing{framingSSE}, classOpenAIChat}
 
-func classOpenAIChat(e event, m *memory) verdict {
+func classOpenAIChat(e *event, m *memory) verdict {
 	if isDone(e.data) {
 		return verdict{class: Terminal, known: true}
 	}
@@ -19,21 +19,21 @@ func classOpenAIChat(e event, m *memory) verdict {
 	f := fault{found: string(e.name) == "error"}
 	rpc := false
 	s := e.scan()
-	for key := range s.members {
+	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
 		case "jsonrpc": // whose errors are answers
 			rpc = true
 			s.skip()
 		case "choices":
 			v.known = true
-			for range s.elems {
+			for more := s.list(); more; more = s.elem() {
 				s.choice(&v, &f)
 			}
 		case "error":
 			s.fault(&f)
 		case "prompt_progress":
 			// llama.cpp: only a count that grows is progress.
-			for key := range s.members {
+			for key := s.object(); key != nil; key = s.member() {
 				if string(key) != "processed" {
 					s.skip()
 				} else if m.grown(s.number()) {
@@ -54,6 +54,7 @@ func classOpenAIChat(e event, m *memory) verdict {
 	if !s.ok() {
 		return undecodable
 	}
+	v.from, v.to = s.from, s.to
 	return v
 }
 
@@ -63,7 +64,7 @@ func isDone(data []byte) bool {
 }
 
 func (s *scanner) choice(v *verdict, f *fault) {
-	for key := range s.members {
+	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
 		case "delta":
 			s.chatDelta(v)
@@ -88,7 +89,7 @@ func (s *scanner) choice(v *verdict, f *fault) {
 }
 
 func (s *scanner) chatDelta(v *verdict) {
-	for key := range s.members {
+	for key := s.object(); key != nil; key = s.member() {
 		k := text
 		switch string(key) {
 		case "content":
@@ -114,8 +115,8 @@ func (s *scanner) chatDelta(v *verdict) {
 // contentParts takes content as Mistral has it: a list of parts of text and of
 // thinking.
 func (s *scanner) contentParts(v *verdict) {
-	for range s.elems {
-		for key := range s.members {
+	for more := s.list(); more; more = s.elem() {
+		for key := s.object(); key != nil; key = s.member() {
 			k := text
 			switch string(key) {
 			case "type":

@@ -4,9 +4,9 @@ import "bytes"
 
 // openAIResponses is the responses API.
 // https://platform.openai.com/docs/api-reference/responses-streaming
-var openAIResponses = &dialect{"openai-responses", []string{framingSSE}, classOpenAIResponses}
+var openAIResponses = &dialect{"openai-responses", []framing{framingSSE}, classOpenAIResponses}
 
-func classOpenAIResponses(e event, m *memory) verdict {
+func classOpenAIResponses(e *event, m *memory) verdict {
 	if isDone(e.data) {
 		return verdict{class: Terminal}
 	}
@@ -15,14 +15,14 @@ func classOpenAIResponses(e event, m *memory) verdict {
 	var filled, filledDelta bool
 	var f fault
 	s := e.scan()
-	for key := range s.members {
+	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
 		case "type":
 			typ = s.text()
 		case "item_id":
 			item = s.text()
 		case "item", "part":
-			for key := range s.members {
+			for key := s.object(); key != nil; key = s.member() {
 				if string(key) == "type" {
 					part = s.text()
 				} else {
@@ -37,7 +37,7 @@ func classOpenAIResponses(e event, m *memory) verdict {
 			f.code = s.word()
 			filled = len(f.code) > 0 || filled
 		case "response":
-			for key := range s.members {
+			for key := s.object(); key != nil; key = s.member() {
 				if string(key) == "error" {
 					s.fault(&f)
 				} else {

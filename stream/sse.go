@@ -15,16 +15,12 @@ import (
 // which llama.cpp sends, is data of an event of that name; and a block that
 // begins with a brace is data without a field name, as Gemini ends a stream with.
 type sse struct {
-	buf  *buffers
-	name []byte // of this block: in the chunk, or in buf
-	data []byte // likewise
-	id   []byte // the last event id
-
-	retry int64 // the last reconnection time in ms, or -1
-	mark  uint8 // how many bytes of the byte order mark have been seen; len(bom): it is past
+	buf    *buffers
+	event  event // of this block: in the chunk, or in buf
+	resume *resume
+	mark   uint8 // how many bytes of the byte order mark have been seen; len(bom): it is past
 
 	afterCR   bool // the last byte was a CR, so an LF belongs to it
-	inLine    bool // buf.line has the beginning of a line
 	inComment bool
 
 	block block
@@ -32,13 +28,17 @@ type sse struct {
 
 // block is what is known of the lines since the last empty one.
 type block struct {
-	kept      bool // name and data are in buf
+	kept      bool // the event is in buf
 	fields    bool // there is a line that is no comment
 	comments  bool
 	hasData   bool
 	setsState bool // there is an id or a delay
-	cut       bool // data is a prefix
-	form      form
+}
+
+// resume is what a client would resume a stream with.
+type resume struct {
+	id    []byte // the last event id
+	retry int64  // the last reconnection time, in milliseconds; -1: none
 }
 
 const bom = "\xEF\xBB\xBF"
@@ -46,20 +46,18 @@ const bom = "\xEF\xBB\xBF"
 // maxLine is enough of a line to see that its value is longer than maxPrefix.
 const maxLine = len("error: ") + maxPrefix + 1
 
-func newSSE() *sse { return &sse{retry: -1} }
-
 func (f *sse) write(chunk []byte, s sink) {
 	from, i := 0, 0 // where the next piece and the next line begin
 	if f.afterCR && len(chunk) > 0 {
 		f.afterCR = false
 		if chunk[0] == '\n' {
-			s.piece(tail, chunk[:1], event{})
+			s.piece(tail, chunk[:1], nil)
 			from, i = 1, 1
 		}
 	}
 	if int(f.mark) < len(bom) {
 		if i = f.skipMark(chunk); i > 0 {
-			s.piece(partial, chunk[:i], event{})
+			s.piece(partial, chunk[:i], nil)
 			from = i
 		}
 	}
@@ -75,19 +73,28 @@ func (f *sse) write(chunk []byte, s sink) {
 		}
 		end := min(lf, cr)
 		line := chunk[i:end]
-		startsComment := !f.inLine && !f.inComment && chunk[i] == ':'
+		if lf < cr && lf+1 < len(chunk) && chunk[lf+1] == '\n' && f.between() && isData(line) {
+			// The usual block: one line of data, and the empty one.
+			f.event.data, f.event.cut = prefix(value(line, len("data")))
+			i = lf + 2
+			s.piece(whole, chunk[from:i], &f.event)
+			f.event.data, f.event.cut, f.block.comments = nil, false, false
+			from = i
+			continue
+		}
+		startsComment := !f.inLine() && !f.inComment && chunk[i] == ':'
 		if startsComment && from < i {
-			s.piece(partial, chunk[from:i], event{})
+			s.piece(partial, chunk[from:i], nil)
 			from = i
 		}
 		inComment := f.inComment || startsComment
 		if end == len(chunk) {
 			f.inComment = inComment
 			if inComment {
-				s.piece(padding, chunk[from:], event{})
+				s.piece(padding, chunk[from:], nil)
 			} else {
 				f.hold(line)
-				s.piece(partial, chunk[from:], event{})
+				s.piece(partial, chunk[from:], nil)
 			}
 			from = end
 			break
@@ -104,9 +111,9 @@ func (f *sse) write(chunk []byte, s sink) {
 		case inComment:
 			f.inComment = false
 			f.block.comments = true
-			s.piece(comment, chunk[from:next], event{})
+			s.piece(comment, chunk[from:next], nil)
 			from = next
-		case f.inLine:
+		case f.inLine():
 			f.hold(line)
 			f.heldLine()
 		case len(line) > 0:
@@ -118,18 +125,18 @@ func (f *sse) write(chunk []byte, s sink) {
 		i = next
 	}
 	if from < len(chunk) {
-		s.piece(partial, chunk[from:], event{})
+		s.piece(partial, chunk[from:], nil)
 	}
 	if f.block.fields {
 		f.keep()
-	} else if f.buf != nil && !f.inLine {
+	} else if f.buf != nil && !f.inLine() {
 		f.buf.free()
 		f.buf = nil
 	}
 }
 
 func (f *sse) end(s sink) {
-	if f.inLine {
+	if f.inLine() {
 		f.heldLine()
 	}
 	if f.block.hasData {
@@ -140,6 +147,9 @@ func (f *sse) end(s sink) {
 		f.buf = nil
 	}
 }
+
+// between reports whether no line and no block is unfinished.
+func (f *sse) between() bool { return !f.inLine() && !f.inComment && !f.block.fields }
 
 // index returns where c is next in p from i on, or len(p).
 func index(p []byte, i int, c byte) int {
@@ -168,16 +178,17 @@ func (f *sse) skipMark(chunk []byte) int {
 	return len(chunk)
 }
 
+// inLine reports whether there is the beginning of a line in buf.
+func (f *sse) inLine() bool { return f.buf != nil && len(f.buf.line) > 0 }
+
 // hold keeps part of a line for when the rest of it comes.
 func (f *sse) hold(part []byte) {
-	f.inLine = true
 	f.buffers()
 	f.buf.line, _ = appendUpTo(f.buf.line, part, maxLine)
 }
 
 // heldLine takes the line that hold has put together.
 func (f *sse) heldLine() {
-	f.inLine = false
 	f.line(f.buf.line)
 	f.keep()
 	f.buf.line = f.buf.line[:0]
@@ -196,22 +207,27 @@ func (f *sse) keep() {
 	}
 	f.block.kept = true
 	f.buffers()
-	f.buf.name = append(f.buf.name[:0], f.name...)
-	f.buf.data = append(f.buf.data[:0], f.data...)
-	f.name, f.data = f.buf.name, f.buf.data
+	f.buf.name = append(f.buf.name[:0], f.event.name...)
+	f.buf.data = append(f.buf.data[:0], f.event.data...)
+	f.event.name, f.event.data = f.buf.name, f.buf.data
 }
 
 // line takes a line that is neither empty nor a comment.
 func (f *sse) line(line []byte) {
 	f.block.fields = true
-	if f.block.form == bare {
+	if f.event.form == bare {
 		f.addData(line)
 		return
 	}
-	field, value, _ := bytes.Cut(line, []byte(":"))
-	if len(value) > 0 && value[0] == ' ' {
-		value = value[1:]
+	if isData(line) {
+		f.addData(value(line, len("data")))
+		return
 	}
+	colon := bytes.IndexByte(line, ':')
+	if colon < 0 {
+		colon = len(line)
+	}
+	field, value := line[:colon], value(line, colon)
 	switch string(field) {
 	case "data":
 		f.addData(value)
@@ -223,17 +239,33 @@ func (f *sse) line(line []byte) {
 	case "id":
 		f.block.setsState = true
 		if len(value) <= maxPrefix && bytes.IndexByte(value, 0) < 0 {
-			f.id = append(f.id[:0], value...)
+			r := f.resumption()
+			r.id = append(r.id[:0], value...)
 		}
 	case "retry":
 		f.block.setsState = true
 		f.setRetry(value)
 	default:
 		if line[0] == '{' && !f.block.hasData {
-			f.block.form = bare
+			f.event.form = bare
 			f.addData(line)
 		}
 	}
+}
+
+// isData reports whether a line is of the field that most lines are of, and has a
+// value.
+func isData(line []byte) bool {
+	return len(line) >= len("data:") && string(line[:len("data:")]) == "data:"
+}
+
+// value returns what is behind the colon of a line, less one space.
+func value(line []byte, colon int) []byte {
+	v := line[min(colon+1, len(line)):]
+	if len(v) > 0 && v[0] == ' ' {
+		v = v[1:]
+	}
+	return v
 }
 
 func (f *sse) setName(v []byte) {
@@ -242,13 +274,13 @@ func (f *sse) setName(v []byte) {
 		f.buf.name = append(f.buf.name[:0], v...)
 		v = f.buf.name
 	}
-	f.name = v
+	f.event.name = v
 }
 
 func (f *sse) addData(v []byte) {
 	if !f.block.hasData && !f.block.kept {
 		f.block.hasData = true
-		f.data, f.block.cut = prefix(v)
+		f.event.data, f.event.cut = prefix(v)
 		return
 	}
 	f.keep()
@@ -258,8 +290,8 @@ func (f *sse) addData(v []byte) {
 	}
 	f.buf.data, cut = appendUpTo(f.buf.data, v, maxPrefix)
 	f.block.hasData = true
-	f.block.cut = f.block.cut || cutNewline || cut
-	f.data = f.buf.data
+	f.event.cut = f.event.cut || cutNewline || cut
+	f.event.data = f.buf.data
 }
 
 // setRetry takes digits only, saturating.
@@ -276,23 +308,29 @@ func (f *sse) setRetry(v []byte) {
 	if err != nil {
 		n = math.MaxInt64
 	}
-	f.retry = n
+	f.resumption().retry = n
+}
+
+func (f *sse) resumption() *resume {
+	if f.resume == nil {
+		f.resume = &resume{retry: -1}
+	}
+	return f.resume
 }
 
 // dispatch ends the block; raw ends with its empty line.
 func (f *sse) dispatch(raw []byte, s sink) {
 	switch b := &f.block; {
 	case b.hasData:
-		s.piece(whole, raw, event{f.name, f.data, b.cut, b.form})
+		s.piece(whole, raw, &f.event)
 	case b.setsState:
-		s.piece(setting, raw, event{})
+		s.piece(setting, raw, nil)
 	case b.fields:
-		s.piece(idle, raw, event{})
+		s.piece(idle, raw, nil)
 	case b.comments:
-		s.piece(padding, raw, event{})
+		s.piece(padding, raw, nil)
 	default:
-		s.piece(comment, raw, event{})
+		s.piece(comment, raw, nil)
 	}
-	f.name, f.data = nil, nil
-	f.block = block{}
+	f.event, f.block = event{}, block{}
 }

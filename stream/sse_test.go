@@ -40,7 +40,7 @@ type recorded struct {
 	Form           form
 }
 
-func (r *recorder) piece(k pieceKind, raw []byte, e event) {
+func (r *recorder) piece(k pieceKind, raw []byte, e *event) {
 	r.raw = append(r.raw, raw...)
 	if k != partial {
 		r.pieces = append(r.pieces, k)
@@ -60,7 +60,7 @@ func feed(t *testing.T, f framer, chunks []string) (before, atEnd []recorded) {
 	t.Helper()
 	r := new(recorder)
 	if f, ok := f.(*sse); ok {
-		r.id = func() string { return string(f.id) }
+		r.id = func() string { return string(f.resumption().id) }
 	}
 	for _, c := range chunks {
 		chunk := []byte(c)
@@ -82,7 +82,7 @@ func TestSSE(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			text := string(c.Input) + join(c.InputParts)
 			for name, chunks := range chunkings(text) {
-				f := newSSE()
+				f := new(sse)
 				events, pending := feed(t, f, chunks)
 				if len(events) != len(c.Events) {
 					t.Fatalf("%s: %d events, want %d: %s", name, len(events), len(c.Events), brief(events))
@@ -104,7 +104,7 @@ func TestSSE(t *testing.T) {
 				}
 				var wantPending []recorded
 				if p := c.Pending; p != nil {
-					wantPending = []recorded{{p.Type, p.Data, string(f.id), false, plain}}
+					wantPending = []recorded{{p.Type, p.Data, string(f.resumption().id), false, plain}}
 				}
 				for i := range pending {
 					if pending[i].Name == "" {
@@ -118,8 +118,8 @@ func TestSSE(t *testing.T) {
 				if c.Retry != nil {
 					want = *c.Retry
 				}
-				if f.retry != want {
-					t.Errorf("%s: retry is %d, want %d", name, f.retry, want)
+				if f.resumption().retry != want {
+					t.Errorf("%s: retry is %d, want %d", name, f.resumption().retry, want)
 				}
 				if f.buf != nil {
 					t.Errorf("%s: a buffer is kept", name)
@@ -145,7 +145,7 @@ func TestSSEBeyondTheStandard(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			for name, chunks := range chunkings(tt.text) {
-				before, atEnd := feed(t, newSSE(), chunks)
+				before, atEnd := feed(t, new(sse), chunks)
 				if !slices.Equal(before, tt.before) || !slices.Equal(atEnd, tt.atEnd) {
 					t.Errorf("%s: %s, then %s; want %s, then %s", name, brief(before), brief(atEnd), brief(tt.before), brief(tt.atEnd))
 				}
@@ -167,7 +167,7 @@ func TestSSELongEvents(t *testing.T) {
 			for part := range slices.Chunk([]byte(text), n) {
 				chunks = append(chunks, string(part))
 			}
-			f := newSSE()
+			f := new(sse)
 			events, _ := feed(t, f, chunks)
 			want := []recorded{{Data: strings.Repeat("x", maxPrefix), Cut: true}, {Data: "z"}}
 			if !slices.Equal(events, want) {
@@ -187,7 +187,7 @@ func TestSSEIsLinear(t *testing.T) {
 		took := func(chunk []byte, times int) time.Duration {
 			start := time.Now()
 			for range times {
-				newSSE().write(chunk, discard{})
+				new(sse).write(chunk, discard{})
 			}
 			return time.Since(start)
 		}

@@ -7,12 +7,12 @@ import (
 
 // Stats says what a guard has seen of a stream so far.
 type Stats struct {
-	// Dialect and Framing are what the stream was read as. Without both, every
-	// byte counted and the events were not looked at, because they could not be
-	// told apart or because Encoding hid them.
+	// Dialect and Framing are what the stream was read as. Without a dialect, and
+	// unless a caller's classifier knew better, every byte counted.
 	Dialect, Framing string
-	// Encoding is the Content-Encoding that the body still has.
-	Encoding string
+	// Encoded reports that the events were not looked at because the body still
+	// has a Content-Encoding.
+	Encoded bool
 
 	// FirstContent is the time from the sending of the request to the first
 	// content; 0 if there was none.

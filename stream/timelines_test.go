@@ -198,8 +198,7 @@ func (c *timelineCase) monitored() (e ending) {
 		case list[0].err == io.EOF:
 			e.end(m.EOF(now), now, m.Failure())
 		default:
-			m.Release()
-			e.end(list[0].err, now, m.Failure())
+			e.end(m.Fail(list[0].err, now), now, m.Failure())
 		}
 		if e.returned < 0 {
 			e.returned = now
