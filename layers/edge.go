@@ -128,7 +128,7 @@ func (a *attempt) failed(r rank, err error) outcome {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
 	return outcome{
-		err: err, abandoned: !ours || a.dropped,
+		err: err, abandoned: !ours || a.dropped || a.expired != nil && a.expired.lent,
 		foreign: ours && e.local || r == rankInner && a.expired == nil && (!a.counted || a.sent == Answered),
 	}
 }
