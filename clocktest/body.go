@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -62,9 +63,7 @@ func (b *body) next() (string, error) {
 	if err := b.x.until(b.at); err != nil {
 		return "", err
 	}
-	for key, values := range b.x.step.trailer {
-		b.resp.Trailer[key] = values
-	}
+	maps.Copy(b.resp.Trailer, b.x.step.trailer)
 	b.x.end()
 	return "", cmp.Or(b.x.step.err, io.EOF)
 }

@@ -82,7 +82,7 @@ func (c *conn) opError(op string, err error) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
-	if errno, ok := err.(syscall.Errno); ok {
+	if errno, ok := err.(syscall.Errno); ok { //nolint:errorlint // A wrapped one has its form already.
 		err = os.NewSyscallError(op, errno)
 	}
 	return &net.OpError{Op: op, Net: "tcp", Source: c.local, Addr: c.remote, Err: err}

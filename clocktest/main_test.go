@@ -1,6 +1,7 @@
 package clocktest_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -45,7 +46,7 @@ func failing(t *testing.T, name string) string {
 	cmd := exec.Command(os.Args[0], "-test.run=^"+name+"$", "-test.timeout=20s")
 	cmd.Env = append(os.Environ(), onPurpose+"="+name)
 	out, err := cmd.CombinedOutput()
-	if _, ok := err.(*exec.ExitError); !ok {
+	if exit := new(exec.ExitError); !errors.As(err, &exit) {
 		t.Fatalf("%s did not fail: %v\n%s", name, err, out)
 	}
 	return string(out)

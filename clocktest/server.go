@@ -39,8 +39,8 @@ func (n *Network) Serve(host string, h http.Handler) *http.Server {
 		},
 	}
 	plain, secure := n.Listen(host+":80"), n.Listen(host+":443")
-	go server.Serve(plain)
-	go server.ServeTLS(secure, "", "")
+	go func() { _ = server.Serve(plain) }()
+	go func() { _ = server.ServeTLS(secure, "", "") }()
 	n.t.Cleanup(func() {
 		server.Close()
 		synctest.Wait() // no handler begins any more

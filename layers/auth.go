@@ -125,7 +125,7 @@ func (l *auth) get(ctx context.Context) (*Token, error) {
 			if r.Err == nil {
 				return r.Val.(*Token), nil //nolint:forcetypeassert // make returns nothing else.
 			}
-			if ended, ok := r.Err.(errMakerEnded); !ok || ctx.Err() != nil { //nolint:errorlint // make returns it bare.
+			if ended, ok := r.Err.(makerEndedError); !ok || ctx.Err() != nil { //nolint:errorlint // make returns it bare.
 				if ok {
 					return nil, ended.error
 				}
@@ -139,8 +139,8 @@ func (l *auth) get(ctx context.Context) (*Token, error) {
 	}
 }
 
-// errMakerEnded is the failure of a token whose maker's time was up.
-type errMakerEnded struct{ error }
+// makerEndedError is the failure of a token whose maker's time was up.
+type makerEndedError struct{ error }
 
 // gone ends the making if nobody waits for it any more.
 func (l *auth) gone() {
@@ -172,7 +172,7 @@ func (l *auth) make(ctx context.Context, env *Env) (*Token, error) {
 	l.stop = nil
 	if err != nil {
 		if ctx.Err() != nil {
-			err = errMakerEnded{err}
+			err = makerEndedError{err}
 		}
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func (b *body) Read(p []byte) (int, error) {
 		a.pass.content(a)
 	}
 	switch {
-	case err == io.EOF: //nolint:errorlint // io.Reader returns it bare.
+	case err == io.EOF:
 		b.end(nil)
 		b.err = err
 	case err == nil && expired == nil:
@@ -99,9 +99,9 @@ func (b *body) Close() error {
 	}
 	// The body first: a pooled connection outlives a closed body, but not a
 	// cancelled request. HTTP/2 waits for the stream's end meanwhile.
-	b.a.beginRead(b.outer)
+	_ = b.a.beginRead(b.outer)
 	err := b.ReadCloser.Close()
-	b.a.endRead(b.outer)
+	_ = b.a.endRead(b.outer)
 	b.a.bodyEnded(outcome{status: b.a.status, abandoned: true})
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -118,12 +119,12 @@ func (e *Env) breakers(id policy.StateID, b policy.Breaker) *keyed[*Breaker] {
 	numbers := b
 	numbers.Key = nil
 	states := statesOf[*Breaker](e, id)
-	type comparable struct {
+	type counted struct {
 		failures, least, probes   int
 		ratio, jitter             float64
 		window, open, openLongest time.Duration
 	}
-	states.set(comparable{b.Failures, b.MinRequests, b.Probes, b.Ratio, b.OpenJitter, b.Window, b.Open, b.OpenMax},
+	states.set(counted{b.Failures, b.MinRequests, b.Probes, b.Ratio, b.OpenJitter, b.Window, b.Open, b.OpenMax},
 		func(k stateKey) *Breaker { return newBreaker(e, k, numbers) },
 		func(s *Breaker) { s.numbers(numbers) })
 	return states
@@ -140,13 +141,13 @@ func (b *Breaker) engine() *gobreaker.TwoStepCircuitBreaker[struct{}] {
 	b.inner = gobreaker.StateClosed
 	var core *gobreaker.TwoStepCircuitBreaker[struct{}]
 	core = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		MaxRequests: uint32(b.set.Probes), //nolint:gosec // The policy bounds it.
-		Timeout:     1,                    // 0 would be a minute
+		MaxRequests: uint32(b.set.Probes),
+		Timeout:     1, // 0 would be a minute
 		ReadyToTrip: func(n gobreaker.Counts) bool {
 			return b.trip || b.set.Failures > 0 && int64(n.ConsecutiveFailures) >= int64(b.set.Failures)
 		},
 		IsSuccessful: func(err error) bool { return err == nil },
-		IsExcluded:   func(err error) bool { return err == errNeutral }, //nolint:errorlint // It is ours.
+		IsExcluded:   func(err error) bool { return err == errNeutral },
 		// All calls of the engine are under the mutex, and so is this.
 		OnStateChange: func(_ string, _, to gobreaker.State) {
 			if core == b.core {
@@ -242,10 +243,10 @@ var errCircuit = errors.New("the circuit is open")
 
 // refuses reports that the circuit is open, and for how much longer, if known.
 func (b *Breaker) refuses(now instant) (wait time.Duration, refused bool) {
-	switch {
-	case b.forced == StateOpen:
+	switch b.forced {
+	case StateOpen:
 		return 0, true
-	case b.forced == StateClosed:
+	case StateClosed:
 		return 0, false
 	}
 	return max(0, b.until-now), now < b.until
@@ -288,8 +289,8 @@ func (b *Breaker) enter(now instant, a *attempt, p *pass) (wait time.Duration, r
 // expire gives up the probes whose lease is over, and reports whether there
 // were any.
 func (b *Breaker) expire(now instant) (expired bool) {
-	for i := len(b.probes) - 1; i >= 0; i-- {
-		if p := b.probes[i]; now >= p.lease {
+	for _, p := range slices.Backward(b.probes) {
+		if now >= p.lease {
 			b.report(now, p, neutral)
 			expired = true
 		}

@@ -144,9 +144,10 @@ func (e *Env) open(req *http.Request, route string) (*Call, *http.Request, error
 		return nil, nil, err
 	}
 	c := &Call{
-		env: e, parent: parent, aborted: req.Cancel, body: req, route: route, safe: safeToRepeat(req),
+		env: e, parent: parent, body: req, route: route, safe: safeToRepeat(req),
 		ctxEnd: never, end: never, jobEnd: never, armed: never,
 	}
+	c.aborted = req.Cancel //nolint:staticcheck // Deprecated, but a RoundTripper has to honour it.
 	c.Context, c.cancel = context.WithCancelCause(parent)
 	c.account = &c.accounts
 	c.entered = e.now()
@@ -346,6 +347,7 @@ func (c *Call) failure(err error) error {
 // told is e as the caller sees it. The mutex must be held.
 func (c *Call) told(e *Error) *Error {
 	t := *e
+	t.told = true
 	t.Route, t.Attempts = c.route, c.Attempts()
 	if t.Reason == "" {
 		t.Reason = c.reason

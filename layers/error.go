@@ -80,6 +80,7 @@ type Error struct {
 
 	timeout bool
 	local   bool  // a refusal of ours, or of the caller's body: never retried, no fault of the server
+	told    bool  // to a caller: one that comes from further in is another call's
 	lent    bool  // the deadline was the caller's, not the policy's
 	during  Phase // what the deadline interrupted
 }
@@ -145,12 +146,12 @@ func (e callerError) Unwrap() []error { return []error{e.err, e.cause} }
 func (e callerError) Timeout() bool   { return errors.Is(e.err, context.DeadlineExceeded) }
 
 // errRequestCanceled is what net/http says when Request.Cancel is closed.
-var errRequestCanceled error = requestCanceled{}
+var errRequestCanceled error = requestCanceledError{}
 
-type requestCanceled struct{}
+type requestCanceledError struct{}
 
-func (requestCanceled) Error() string        { return "net/http: request canceled" }
-func (requestCanceled) Is(target error) bool { return target == context.Canceled }
+func (requestCanceledError) Error() string        { return "net/http: request canceled" }
+func (requestCanceledError) Is(target error) bool { return target == context.Canceled }
 
 // callerEnded returns the caller's own error if it ended ctx.
 func callerEnded(ctx context.Context) error {
@@ -182,12 +183,10 @@ func safeText(err error) string {
 		return "malformed message from the server"
 	}
 	text := err.Error()
-	var inner *url.Error
-	if errors.As(err, &inner) {
+	if inner, ok := errors.AsType[*url.Error](err); ok {
 		text = strings.ReplaceAll(text, inner.Error(), safeText(inner))
 	}
-	var protocol textproto.ProtocolError
-	if errors.As(err, &protocol) {
+	if protocol, ok := errors.AsType[textproto.ProtocolError](err); ok {
 		text = strings.ReplaceAll(text, protocol.Error(), safeText(protocol))
 	}
 	return quoted.ReplaceAllString(text, `"…"`)

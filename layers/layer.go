@@ -2,6 +2,7 @@ package layers
 
 import (
 	"net/http"
+	"slices"
 )
 
 // Layer wraps a RoundTripper in another. Layers are composed with [Chain].
@@ -17,8 +18,8 @@ func (f RoundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) {
 // request first and its response last. A nil layer is passed over.
 func Chain(base http.RoundTripper, outermostFirst ...Layer) http.RoundTripper {
 	rt := base
-	for i := len(outermostFirst) - 1; i >= 0; i-- {
-		if layer := outermostFirst[i]; layer != nil {
+	for _, layer := range slices.Backward(outermostFirst) {
+		if layer != nil {
 			rt = layer(rt)
 		}
 	}

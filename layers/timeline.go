@@ -3,6 +3,7 @@ package layers
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -70,7 +71,7 @@ func (e Event) String() string {
 		words = append(words, e.Wait.String())
 	}
 	if e.Status > 0 {
-		words = append(words, fmt.Sprint(e.Status))
+		words = append(words, strconv.Itoa(e.Status))
 	}
 	text := strings.Join(words, " ")
 	if e.Err != nil {

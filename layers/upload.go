@@ -25,7 +25,7 @@ type upload struct {
 	reading bool // inside src.Read
 	dead    bool // no further Read may begin
 	closed  bool
-	left    bool // nobody waits for the base any more
+	left    bool  // nobody waits for the base any more
 	err     error // of src: the caller's own failure
 }
 
@@ -92,7 +92,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	}
 	if err != nil {
 		u.written()
-		if err != io.EOF { //nolint:errorlint // io.Reader returns it bare.
+		if err != io.EOF {
 			u.err = err
 		}
 	}
