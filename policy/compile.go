@@ -123,28 +123,30 @@ func compileRoutes(routes []Route, found *faults) (levels []*level) {
 // match whenever it does, and each two that overlap with all of theirs. Those
 // of three and more are left for when they first occur.
 func (t *Table) relate(found *faults) {
+	patterns := make([]route.Pattern, len(t.routes))
 	above := make([][]int, len(t.routes)) // and the route itself
-	var overlaps [][2]int
 	for i, r := range t.routes {
-		for j, q := range t.routes[:i] {
-			switch r.pattern.Relation(q.pattern) {
-			case route.Equivalent:
-				found.add(&ConfigError{
-					Route: r.name, Field: "Pattern", Value: r.pattern.String(), Limit: q.pattern.String(),
-					Reason: "both match the same requests; merge the two routes",
-				})
-			case route.MoreSpecific:
-				above[i] = append(above[i], j)
-			case route.MoreGeneral:
-				above[j] = append(above[j], i)
-			case route.Overlaps:
-				if r.pattern.Crosses(q.pattern) {
-					crossing(r, q, found)
-				}
-				overlaps = append(overlaps, [2]int{j, i})
+		patterns[i], above[i] = r.pattern, []int{i}
+	}
+	var overlaps [][2]int
+	for i, j := range route.Overlapping(patterns) {
+		q, r := t.routes[i], t.routes[j]
+		switch patterns[i].Relation(patterns[j]) {
+		case route.Equivalent:
+			found.add(&ConfigError{
+				Route: r.name, Field: "Pattern", Value: r.pattern.String(), Limit: q.pattern.String(),
+				Reason: "both match the same requests; merge the two routes",
+			})
+		case route.MoreGeneral:
+			above[j] = append(above[j], i)
+		case route.MoreSpecific:
+			above[i] = append(above[i], j)
+		default:
+			if patterns[i].Crosses(patterns[j]) {
+				crossing(r, q, found)
 			}
+			overlaps = append(overlaps, [2]int{i, j})
 		}
-		above[i] = append(above[i], i)
 	}
 	for i := range above {
 		slices.Sort(above[i])

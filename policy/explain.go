@@ -100,18 +100,19 @@ func (e Explanation) String() string {
 		fmt.Fprintf(&b, "route %q, by the patterns %s\n", e.Route, strings.Join(e.Routes, " < "))
 	}
 	list(&b, "refused", "- ", e.Refused)
-	rows := make([]string, len(e.Settings))
-	for i, s := range e.Settings {
-		rows[i] = s.Field + "\t" + s.Value + "\t" + s.Source
+	var rows []string
+	for _, s := range e.Settings {
+		row := s.Field + "\t" + s.Value + "\t" + s.Source
 		if s.Note != "" {
-			rows[i] += "; " + s.Note
+			row += "; " + s.Note
 		}
+		rows = append(rows, row)
 	}
 	list(&b, "settings", "", rows)
 	if e.Chain != nil {
 		list(&b, "chain", "", []string{strings.Join(e.Chain, " > ")})
 	}
-	rows = rows[:0]
+	rows = nil
 	for _, s := range e.Timeline {
 		rows = append(rows, s.At+"\t"+s.What)
 	}

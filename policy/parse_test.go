@@ -159,8 +159,7 @@ func TestParseErrors(t *testing.T) {
 			if !slices.EqualFunc(got, test.want, strings.HasPrefix) {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(test.want, "\n"))
 			}
-			var e *ParseError
-			if !errors.As(err, &e) {
+			if _, ok := errors.AsType[*ParseError](err); !ok {
 				t.Errorf("%T is no ParseError", err)
 			}
 		})

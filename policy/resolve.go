@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 )
 
 // Resolved is the settings that apply to a call, and where they come from.
@@ -90,7 +91,7 @@ func (r *Resolved) Source(path string) string {
 
 func (t *Table) resolve(routes []*level, view Settings, call *Override) (*merged, faults) {
 	var found faults
-	levels := routes[:len(routes):len(routes)]
+	levels := slices.Clip(routes)
 	if v := newLevel("view", view); v.set != nil {
 		v.vet(&found)
 		levels = append(levels, v)
