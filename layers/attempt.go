@@ -282,7 +282,7 @@ func (a *attempt) failure(err error) error {
 	if a.expired != nil {
 		return a.expired
 	}
-	if e, ok := err.(*Error); ok { //nolint:errorlint // Only the outermost is ours.
+	if e, ok := err.(*Error); ok && !e.told { //nolint:errorlint // Only the outermost can be this call's.
 		return e
 	}
 	e := &Error{Layer: rankBase.String(), Phase: a.phase.name(), Err: err, Sent: a.sent, Elapsed: a.call.env.now() - a.call.start}

@@ -127,9 +127,13 @@ func (a *attempt) failed(r rank, err error) outcome {
 	e, ours := err.(*Error) //nolint:errorlint // Anything else is the caller's.
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
+	inner := r == rankInner && (!a.counted || a.sent == Answered && a.expired == nil)
+	if inner && ours && a.expired == nil {
+		e.Layer = r.String()
+	}
 	return outcome{
 		err: err, abandoned: !ours || a.dropped || a.expired != nil && a.expired.lent,
-		foreign: ours && e.local || r == rankInner && a.expired == nil && (!a.counted || a.sent == Answered),
+		foreign: inner || ours && e.local,
 	}
 }
 

@@ -36,7 +36,7 @@ type hedge struct {
 
 func (l *hedge) send(a *attempt, req *http.Request) (*http.Response, error) {
 	body := replayOf(req, 0)
-	if a.extra == nil { // there is no retry layer
+	if a.askable == nil { // there is no retry layer to pay in
 		a.extra, a.ratio = l.env.extraOf(req), policy.Defaults().Retry.Budget
 	}
 	if !a.call.isSafe() || !body.possible() || l.set.Delay <= 0 || l.set.Max <= 0 {

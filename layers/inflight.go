@@ -145,34 +145,31 @@ var errNoSlot = errors.New("too many sends are in flight")
 // taken anew, before all who wait for one, once there is a slot.
 func (l *inFlight) wait(a *attempt, p *slot) error {
 	now := l.env.now()
-	limit, reason := a.call.deadline(), ReasonDeadline
-	if most := after(now, max(0, l.maxWait)) + 1; most < limit {
-		limit, reason = most, ReasonMaxWait
-	}
 	refused := func(reason string) error {
-		now := l.env.now()
 		return a.refuse(&Error{
-			Layer: rankInFlight.String(), Phase: PhaseInFlight, Limit: max(0, l.maxWait), Elapsed: now - a.call.start,
-			Reason: reason, Err: errNoSlot, timeout: reason == ReasonDeadline,
+			Layer: rankInFlight.String(), Phase: PhaseInFlight, Limit: max(0, l.maxWait), Elapsed: l.env.now() - a.call.start,
+			Reason: reason, Err: errNoSlot,
 		})
 	}
 	if l.maxWait <= 0 {
 		return refused(ReasonInFlight)
 	}
+	// The deadline, if it comes before, ends the attempt and with it the wait.
+	limit := after(now, l.maxWait)
 	p.signal = make(chan struct{}, 1)
 	p.s.mu.Lock()
 	p.s.queue = append(p.s.queue, p)
 	p.s.wake()
 	p.s.mu.Unlock()
-	a.emit(Event{Kind: KindWait, Phase: PhaseInFlight, Wait: limit - 1 - now})
+	a.emit(Event{Kind: KindWait, Phase: PhaseInFlight, Wait: min(limit, a.call.deadline()) - now})
 	held := a.turns.held
 	for {
 		a.turns.refund()
 		for !p.s.free(p) {
-			if l.env.now() >= limit-1 {
-				return refused(reason)
+			if l.env.now() >= limit {
+				return refused(ReasonMaxWait)
 			}
-			if err := a.waitUntil(limit-1, p.signal); err != nil {
+			if err := a.waitUntil(limit, p.signal); err != nil {
 				return err
 			}
 		}

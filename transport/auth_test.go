@@ -1,0 +1,257 @@
+package transport_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/clocktest"
+	"github.com/weir-go/weir/layers"
+	"github.com/weir-go/weir/policy"
+)
+
+// mint is a TokenSource that takes a while.
+type mint struct {
+	c      *clocktest.Clock
+	takes  time.Duration
+	lasts  time.Duration
+	made   atomic.Int32
+	ended  atomic.Int32 // makings cut short
+	failed error
+}
+
+func (m *mint) Token(ctx context.Context) (layers.Token, error) {
+	n := m.made.Add(1)
+	done := make(chan struct{})
+	defer m.c.AfterFunc(m.takes, func() { close(done) }).Stop()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		m.ended.Add(1)
+		return layers.Token{}, context.Cause(ctx)
+	}
+	if m.failed != nil {
+		return layers.Token{}, m.failed
+	}
+	t := layers.Token{Value: fmt.Sprintf("token-%d", n)}
+	if m.lasts > 0 {
+		t.Expiry = m.c.Now().Add(m.lasts)
+	}
+	return t, nil
+}
+
+// guarded answers 401 to any token but those that it accepts.
+func guarded(accepts func(token string) bool) clocktest.Step {
+	return clocktest.Func(func(r *http.Request) clocktest.Step {
+		if accepts(r.Header.Get("Authorization")) {
+			return clocktest.Reply(200).Body("fine")
+		}
+		return clocktest.Reply(401).Body("who are you")
+	}).Forever()
+}
+
+func TestAuthMintsOnceForAll(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		m := &mint{c: c, takes: time.Second, lasts: time.Minute}
+		up := clocktest.NewUpstream(t, c, guarded(func(s string) bool { return strings.HasPrefix(s, "Bearer token-") }))
+		tr := newTransport(t, c, up, policy.Policy{}, inner(layers.Auth(m)))
+		for _, r := range fleet(t, c, tr, 20, same(t)) {
+			wantStatus(t, r, 200)
+			wantTook(t, r, time.Second)
+		}
+		equal(t, "the number of tokens made", m.made.Load(), 1)
+		wantTook(t, get(t, c, tr), 0)
+		c.Add(50 * time.Second) // 10 s before its end it is renewed
+		wantTook(t, get(t, c, tr), time.Second)
+		equal(t, "the number of tokens made", m.made.Load(), 2)
+	})
+}
+
+// TestAuthSurvivesItsMaker: the call that began the making gives up, and the
+// others get the token all the same.
+func TestAuthSurvivesItsMaker(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		m := &mint{c: c, takes: 2 * time.Second}
+		up := clocktest.NewUpstream(t, c, guarded(func(string) bool { return true }))
+		tr := newTransport(t, c, up, policy.Policy{}, inner(layers.Auth(m)))
+		results := fleet(t, c, tr, 3, func(i int) context.Context {
+			ctx, cancel := context.WithCancel(t.Context())
+			t.Cleanup(cancel)
+			if i == 0 {
+				c.AfterFunc(time.Second, cancel)
+			}
+			return ctx
+		})
+		if !errors.Is(results[0].err, context.Canceled) {
+			t.Errorf("the maker got %v", results[0].err)
+		}
+		wantTook(t, results[0], time.Second)
+		for _, r := range results[1:] {
+			wantStatus(t, r, 200)
+			wantTook(t, r, 2*time.Second)
+		}
+		equal(t, "the number of tokens made", m.made.Load(), 1)
+	})
+}
+
+// TestAuthWithoutTakers: a making that nobody waits for any more ends.
+func TestAuthWithoutTakers(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		m := &mint{c: c, takes: time.Hour}
+		tr := newTransport(t, c, clocktest.NewUpstream(t, c), policy.Policy{}, inner(layers.Auth(m)))
+		ctx, cancel := context.WithCancel(t.Context())
+		c.AfterFunc(time.Second, cancel)
+		do(c, tr, request(t, ctx, "GET", url, nil))
+		c.Add(0)
+		equal(t, "the number of makings cut short", m.ended.Load(), 1)
+	})
+}
+
+func TestAuthIsInsideTheDeadline(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		m := &mint{c: c, takes: time.Hour}
+		body := &closeCounter{Reader: strings.NewReader("x")}
+		tr := newTransport(t, c, clocktest.NewUpstream(t, c), settings(policy.Settings{
+			Deadline: 5 * time.Second, Breaker: policy.Breaker{Failures: 1},
+		}), inner(layers.Auth(m)))
+		for range 2 { // it says nothing of the server
+			r := do(c, tr, request(t, t.Context(), "POST", url, body))
+			e := wantTimeout(t, r.err, layers.PhaseDeadline)
+			wantTook(t, r, 5*time.Second)
+			equal(t, "what was sent", e.Sent, layers.Unsent)
+			equal(t, "the number of attempts", e.Attempts, 0)
+		}
+	})
+}
+
+// TestAuthTakerOutlivesTheMakersDeadline: a making that the deadline of its
+// call ended is begun again by one that has more time.
+func TestAuthTakerOutlivesTheMakersDeadline(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		m := &mint{c: c, takes: 3 * time.Second}
+		up := clocktest.NewUpstream(t, c, guarded(func(string) bool { return true }))
+		tr := newTransport(t, c, up, policy.Policy{}, inner(layers.Auth(m)))
+		results := fleet(t, c, tr, 2, func(i int) context.Context {
+			if i == 0 {
+				return layers.WithDeadline(t.Context(), c.Now().Add(2*time.Second))
+			}
+			return t.Context()
+		})
+		wantTook(t, results[0], 2*time.Second)
+		wantTimeout(t, results[0].err, layers.PhaseDeadline)
+		wantStatus(t, results[1], 200)
+		wantTook(t, results[1], 5*time.Second)
+	})
+}
+
+func TestAuthRefreshesOnce(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		m := &mint{c: c}
+		up := clocktest.NewUpstream(t, c, guarded(func(s string) bool { return s == "Bearer token-2" }))
+		tr := newTransport(t, c, up, settings(policy.Settings{Retry: policy.Retry{MaxAttempts: 1}}), inner(layers.Auth(m)))
+		r := do(c, tr, request(t, t.Context(), "POST", url, strings.NewReader("order")))
+		wantStatus(t, r, 200)
+		equal(t, "the number of sends", r.call(t).Attempts(), 2)
+		for _, s := range up.Requests() {
+			equal(t, "the body", string(s.Body), "order")
+		}
+	})
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		m := &mint{c: c}
+		up := clocktest.NewUpstream(t, c, guarded(func(string) bool { return false }))
+		tr := newTransport(t, c, up, policy.Policy{}, inner(layers.Auth(m)))
+		r := get(t, c, tr)
+		wantStatus(t, r, 401)
+		equal(t, "the body", r.body, "who are you")
+		equal(t, "the number of sends", len(up.Requests()), 2)
+	})
+}
+
+func TestAuthConcurrent401s(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		m := &mint{c: c, takes: time.Second}
+		up := clocktest.NewUpstream(t, c, guarded(func(s string) bool { return s == "Bearer token-2" }))
+		tr := newTransport(t, c, up, settings(policy.Settings{Retry: policy.Retry{Budget: policy.Off}}), inner(layers.Auth(m)))
+		for _, r := range fleet(t, c, tr, 10, same(t)) {
+			wantStatus(t, r, 200)
+		}
+		equal(t, "the number of tokens made", m.made.Load(), 2)
+	})
+}
+
+func TestAuthStaysOnItsOrigin(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c,
+			clocktest.Reply(302).Header("Location", "/same"),
+			clocktest.Reply(302).Header("Location", "http://evil.example/"),
+			clocktest.Reply(302).Header("Location", url),
+			clocktest.Reply(200))
+		tr := newTransport(t, c, up, policy.Policy{}, inner(layers.Auth(&mint{c: c})))
+		resp, err := tr.Client().Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		var got []string
+		for _, r := range up.Requests() {
+			got = append(got, r.Header.Get("Authorization"))
+		}
+		want := []string{"Bearer token-1", "Bearer token-1", "", "Bearer token-1"}
+		for i := range want {
+			equal(t, fmt.Sprintf("the token of hop %d", i), got[i], want[i])
+		}
+	})
+}
+
+func TestAuthFailure(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		failure := errors.New("no such key")
+		m := &mint{c: c, failed: failure}
+		body := &closeCounter{Reader: strings.NewReader("x")}
+		tr := newTransport(t, c, clocktest.NewUpstream(t, c), settings(policy.Settings{
+			Retry: policy.Retry{Enabled: policy.Off},
+		}), inner(layers.Auth(m)))
+		r := do(c, tr, request(t, t.Context(), "POST", url, body))
+		e := wantError(t, r.err)
+		if !errors.Is(r.err, failure) || e.Sent != layers.Unsent || e.Attempts != 0 || e.Layer != "inner" {
+			t.Errorf("got %+v", e)
+		}
+		equal(t, "the number of closes", int(body.closes.Load()), 1)
+	})
+}
+
+// TestAuthMintsThroughTheStack: the token endpoint is called through the same
+// transport, as a call of its own under the same deadline.
+func TestAuthMintsThroughTheStack(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Func(func(r *http.Request) clocktest.Step {
+			if r.URL.Path == "/token" {
+				return clocktest.Reply(200).After(time.Second).Body("secret")
+			}
+			return clocktest.Reply(200).After(time.Second).Body(r.Header.Get("Authorization"))
+		}).Forever())
+		plain := newTransport(t, c, up, settings(policy.Settings{InFlight: policy.InFlight{Max: 1}}))
+		src := layers.TokenFunc(func(ctx context.Context) (layers.Token, error) {
+			resp, err := plain.RoundTrip(request(t, ctx, "POST", "http://auth.example/token", nil))
+			if err != nil {
+				return layers.Token{}, err
+			}
+			defer resp.Body.Close()
+			b, err := io.ReadAll(resp.Body)
+			return layers.Token{Type: "Key", Value: string(b)}, err
+		})
+		tr := newTransport(t, c, up, settings(policy.Settings{Deadline: 1500 * time.Millisecond}), inner(layers.Auth(src)))
+		r := get(t, c, tr)
+		wantTimeout(t, r.err, layers.PhaseDeadline)
+		wantTook(t, r, 1500*time.Millisecond)
+		r = get(t, c, tr)
+		wantStatus(t, r, 200)
+		equal(t, "the body", r.body, "Key secret")
+	})
+}

@@ -1,0 +1,170 @@
+package transport_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/clocktest"
+	"github.com/weir-go/weir/layers"
+	"github.com/weir-go/weir/policy"
+)
+
+func hedging(h policy.Hedge) policy.Policy {
+	return settings(policy.Settings{Hedge: h, Retry: policy.Retry{MaxAttempts: 1}})
+}
+
+func TestHedgeAfterDelay(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c,
+			clocktest.NoReply(),
+			clocktest.Reply(200).After(time.Second).Chunks(clocktest.Chunk{After: 5 * time.Second, Data: "the faster"}))
+		tr := newTransport(t, c, up, hedging(policy.Hedge{Delay: 2 * time.Second}))
+		r := get(t, c, tr)
+		wantStatus(t, r, 200)
+		equal(t, "the body", r.body, "the faster") // read after the loser was cancelled
+		wantTook(t, r, 8*time.Second)
+		equal(t, "the number of sends", r.call(t).Attempts(), 2)
+		sent := up.Requests()
+		equalTimes(t, times(c, up), 0, 2*time.Second)
+		if !sent[0].Canceled || sent[0].End.Sub(sent[0].At) != 3*time.Second {
+			t.Errorf("the loser ended after %v, canceled %v", sent[0].End.Sub(sent[0].At), sent[0].Canceled)
+		}
+	})
+}
+
+func TestHedgeNotNeeded(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).After(time.Second).Chunks(clocktest.Chunk{After: time.Minute, Data: "x"}))
+		tr := newTransport(t, c, up, hedging(policy.Hedge{Delay: 2 * time.Second}))
+		wantStatus(t, func() result { r := get(t, c, tr); r.err = nil; return r }(), 200)
+		equal(t, "the number of sends", len(up.Requests()), 1)
+	})
+}
+
+func TestFirstWins(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).After(3*time.Second).Body("first"), clocktest.NoReply())
+		tr := newTransport(t, c, up, hedging(policy.Hedge{Delay: 2 * time.Second}))
+		r := get(t, c, tr)
+		equal(t, "the body", r.body, "first")
+		c.Add(0)
+		equal(t, "whether the hedge was canceled", up.Requests()[1].Canceled, true)
+	})
+}
+
+func TestHedgeAtOnceAfterAFailure(t *testing.T) {
+	for name, first := range map[string]clocktest.Step{
+		"503":   clocktest.Reply(503).After(time.Second).Body("busy"),
+		"reset": clocktest.Fail(clocktest.ErrReset).After(time.Second),
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c, first, clocktest.Reply(200).Body("fine"))
+				tr := newTransport(t, c, up, hedging(policy.Hedge{Delay: 10 * time.Second}))
+				r := get(t, c, tr)
+				wantStatus(t, r, 200)
+				wantTook(t, r, time.Second)
+			})
+		})
+	}
+}
+
+func TestHedgesAllFail(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c,
+			clocktest.Reply(503).After(3*time.Second).Body("first"), clocktest.Reply(502).After(5*time.Second), clocktest.Reply(500))
+		tr := newTransport(t, c, up, hedging(policy.Hedge{Delay: time.Second, Max: 2}))
+		r := get(t, c, tr)
+		wantStatus(t, r, 503)
+		equal(t, "the body", r.body, "first")
+		wantTook(t, r, 6*time.Second)
+		equalTimes(t, times(c, up), 0, time.Second, 2*time.Second)
+	})
+}
+
+func TestNotHedged(t *testing.T) {
+	for name, req := range map[string]func(t *testing.T) *http.Request{
+		"POST": func(t *testing.T) *http.Request { return request(t, t.Context(), "POST", url, strings.NewReader("x")) },
+		"a body that cannot be had again": func(t *testing.T) *http.Request {
+			return request(t, t.Context(), "PUT", url, io.NopCloser(strings.NewReader("x")))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c, clocktest.Reply(200).After(20*time.Second))
+				wantStatus(t, do(c, newTransport(t, c, up, hedging(policy.Hedge{Delay: time.Second})), req(t)), 200)
+			})
+		})
+	}
+}
+
+// TestHedgeRefused: a hedge that a gate refuses changes nothing.
+func TestHedgeRefused(t *testing.T) {
+	for name, gate := range map[string]policy.Settings{
+		"rate":      {Rate: policy.Rate{PerSecond: 0.001, Burst: 1}},
+		"in-flight": {InFlight: policy.InFlight{Max: 1}},
+		"wait":      {Rate: policy.Rate{PerSecond: 0.1, Burst: 1}}, // its turn comes after the answer
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c, clocktest.Reply(200).After(5*time.Second))
+				p := hedging(policy.Hedge{Delay: time.Second})
+				p.Settings = p.With(gate)
+				r := get(t, c, newTransport(t, c, up, p))
+				wantStatus(t, r, 200)
+				wantTook(t, r, 5*time.Second)
+				equal(t, "the number of sends", r.call(t).Attempts(), 1)
+			})
+		})
+	}
+}
+
+func TestNoHedgeInHalfOpen(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(500), clocktest.Reply(200).After(5*time.Second))
+		p := hedging(policy.Hedge{Delay: time.Second})
+		p.Breaker = policy.Breaker{Failures: 1, Probes: 5, OpenJitter: policy.Off}
+		tr := newTransport(t, c, up, p)
+		view, err := tr.With(policy.Settings{Hedge: policy.Hedge{Enabled: policy.Off}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		get(t, c, view)
+		c.Add(10 * time.Second)
+		wantStatus(t, get(t, c, tr), 200)
+	})
+}
+
+// TestHedgeAndDeadline: all sends end with the call.
+func TestHedgeAndDeadline(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.NoReply().Forever())
+		p := hedging(policy.Hedge{Delay: time.Second, Max: 3})
+		p.Deadline = 10 * time.Second
+		r := get(t, c, newTransport(t, c, up, p))
+		wantTimeout(t, r.err, layers.PhaseDeadline)
+		wantTook(t, r, 10*time.Second)
+		c.Add(0)
+		for i, sent := range up.Requests() {
+			if !sent.Canceled {
+				t.Errorf("send %d is still under way", i)
+			}
+		}
+		equal(t, "the number of sends", len(up.Requests()), 4)
+	})
+}
+
+func TestHedgeThenRetry(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503), clocktest.Reply(503), clocktest.Reply(200).Body("fine"))
+		p := hedging(policy.Hedge{Delay: 10 * time.Second})
+		p.Retry = policy.Retry{MaxAttempts: 2, BaseDelay: time.Second}
+		r := get(t, c, newTransport(t, c, up, p))
+		wantStatus(t, r, 200)
+		equal(t, "the body", r.body, "fine")
+		wantTook(t, r, time.Second)
+	})
+}
