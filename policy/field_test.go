@@ -26,16 +26,16 @@ func TestEveryValueHasARange(t *testing.T) {
 	}
 }
 
-// The defaults leave nothing to inherit but what has no default.
+var withoutDefault = map[string]bool{
+	"Retry.Check": true, "Retry.Backoff": true, "Hedge.Delay": true, "Breaker.Ratio": true,
+	"Rate.PerSecond": true, "Rate.MaxWait": true, "Rate.Cost": true, "InFlight.Max": true,
+	"Stream.Dialect": true, "Stream.Classify": true,
+}
+
 func TestDefaultsAreComplete(t *testing.T) {
-	without := map[string]bool{
-		"Retry.Check": true, "Retry.Backoff": true, "Hedge.Delay": true, "Breaker.Ratio": true,
-		"Rate.PerSecond": true, "Rate.MaxWait": true, "Rate.Cost": true, "InFlight.Max": true,
-		"Stream.Dialect": true, "Stream.Classify": true,
-	}
 	s := Defaults()
 	for r, v := range s.all() {
-		if v.IsZero() != without[r.String()] {
+		if v.IsZero() != withoutDefault[r.path()] {
 			t.Errorf("%s is %v", r, v)
 		}
 	}

@@ -88,7 +88,8 @@ func compileAny(t *testing.T, p Policy) {
 			continue
 		}
 		for ref, v := range r.all() {
-			if v.IsZero() && ref.enabled(&r.Settings) && ref.ok != nil && ref != at("Rate.MaxWait") && ref.name != "MaxWait" && ref != ratio && ref != failures {
+			optional := withoutDefault[ref.path()] && !slices.Contains(required, ref.field) || ref == failures
+			if v.IsZero() && ref.enabled(&r.Settings) && !optional {
 				t.Fatalf("%s is not settled", ref)
 			}
 		}
