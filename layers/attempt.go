@@ -77,6 +77,7 @@ type attempt struct {
 	rank    rank // the innermost of our layers that the send has left
 	depth   int  // layers of others, or the base, that it is inside of
 	passes  int  // times that it left our layers
+	answers int  // responses that came straight from the base
 	exposed bool // a layer of the user's holds ctx: use a sibling's
 	counted bool // as a send
 
@@ -231,7 +232,7 @@ func (a *attempt) abort() {
 	a.call.mu.Unlock()
 	a.abandonDial()
 	a.cancel(o.err)
-	if upload != nil {
+	for ; upload != nil; upload = upload.prev {
 		upload.abort()
 	}
 	if idle {
@@ -271,10 +272,27 @@ func (a *attempt) settle(o outcome) {
 	}
 }
 
-// failure returns what became of the send when err came back: the caller's own
-// error if it gave up, else what expired, else err.
-func (a *attempt) failure(err error) error {
-	if own := a.call.callerEnded(); own != nil {
+// givenUp returns the error of who gave up the attempt: the caller's own, or
+// that of a context which a layer of the user's put around it.
+func (a *attempt) givenUp() error {
+	c := a.call
+	if own := c.callerEnded(); own != nil {
+		return own
+	}
+	c.mu.Lock()
+	ended := a.expired != nil || c.expired != nil || c.done // by us
+	c.mu.Unlock()
+	if ended {
+		return nil
+	}
+	return callerEnded(a.base)
+}
+
+// failure returns what became of the send when err came back from beyond r: the
+// error of who gave it up, else what expired, else err. proof says that an err
+// which happened before a connection was there tells of this very send.
+func (a *attempt) failure(err error, r rank, proof bool) error {
+	if own := a.givenUp(); own != nil {
 		return own
 	}
 	a.call.mu.Lock()
@@ -285,12 +303,22 @@ func (a *attempt) failure(err error) error {
 	if e, ok := err.(*Error); ok && !e.told { //nolint:errorlint // Only the outermost can be this call's.
 		return e
 	}
+	// Another call's error, such as a token mint's, is a cause like any other.
 	e := &Error{Layer: rankBase.String(), Phase: a.phase.name(), Err: err, Sent: a.sent, Elapsed: a.call.env.now() - a.call.start}
-	if e.Sent == MaybeSent && provenUnsent(err) {
+	if r == rankInner && (!a.counted || a.sent == Answered) { // the send did not fail
+		e.Layer = r.String()
+	}
+	if proof && !a.gotConn && e.Sent == MaybeSent && provenUnsent(err) {
 		e.Sent = Unsent
 	}
-	if u := a.upload; u != nil && u.err != nil && errors.Is(err, u.err) {
-		e.local, e.Reason = true, ReasonNotRetryable
+	for u := a.upload; u != nil; u = u.prev {
+		if u.err != nil && errors.Is(err, u.err) {
+			e.local, e.Reason = true, ReasonNotRetryable
+		}
+	}
+	var other *Error
+	if errors.As(err, &other) && other.local {
+		e.local, e.Reason, e.RetryAfter = true, other.Reason, other.RetryAfter
 	}
 	return e
 }
@@ -300,8 +328,10 @@ func provenUnsent(err error) bool {
 	var op *net.OpError
 	var unverified *tls.CertificateVerificationError
 	var authority x509.UnknownAuthorityError
+	var other *Error
 	return errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect") ||
-		errors.As(err, &unverified) || errors.As(err, &authority)
+		errors.As(err, &unverified) || errors.As(err, &authority) ||
+		errors.As(err, &other) && other.told && other.Sent == Unsent
 }
 
 // safeToRepeat reports that sending req twice does no more than sending it

@@ -12,10 +12,12 @@ import (
 // further one.
 type body struct {
 	io.ReadCloser
-	a     *attempt
-	outer bool // around a body of the user's, whose Reads are timed further in
-	err   error
-	shut  atomic.Bool
+	a      *attempt
+	status int
+	answer int  // of the attempt, which may get another if a layer of the user's asks again
+	outer  bool // around a body of the user's, whose Reads are timed further in
+	err    error
+	shut   atomic.Bool
 }
 
 // wrapBody puts the attempt's wrapper around the body of resp.
@@ -31,13 +33,13 @@ func (a *attempt) wrapBody(innermost bool, req *http.Request, resp *http.Respons
 		a.detach(resp)
 	case resp.Body == http.NoBody, req.Method == http.MethodHead,
 		resp.StatusCode == http.StatusNoContent, resp.StatusCode == http.StatusNotModified:
-		a.bodyEnded(outcome{status: resp.StatusCode})
+		a.bodyEnded(a.answers, outcome{status: resp.StatusCode})
 	default:
 		b := &a.response
 		if b.a != nil || !innermost {
 			b = &body{outer: !innermost}
 		}
-		b.ReadCloser, b.a = resp.Body, a
+		b.ReadCloser, b.a, b.status, b.answer = resp.Body, a, resp.StatusCode, a.answers
 		resp.Body = b
 	}
 }
@@ -51,12 +53,12 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, b.err
 	}
 	a := b.a
-	if expired := a.beginRead(b.outer); expired != nil {
+	if expired := b.beginRead(); expired != nil {
 		b.end(expired)
 		return 0, expired
 	}
 	n, err := b.ReadCloser.Read(p)
-	expired := a.endRead(b.outer)
+	expired := b.endRead()
 	if n > 0 {
 		a.pass.content(a)
 	}
@@ -82,14 +84,14 @@ func (b *body) Read(p []byte) (int, error) {
 func (b *body) end(err error) {
 	b.err = err
 	if err == nil {
-		b.a.bodyEnded(outcome{status: b.a.status})
+		b.a.bodyEnded(b.answer, outcome{status: b.status})
 		return
 	}
-	own := b.a.call.callerEnded()
+	own := b.a.givenUp()
 	b.a.call.mu.Lock()
 	given := own != nil || b.a.dropped || b.a.expired != nil && b.a.expired.lent
 	b.a.call.mu.Unlock()
-	b.a.bodyEnded(outcome{status: b.a.status, err: err, abandoned: given})
+	b.a.bodyEnded(b.answer, outcome{status: b.status, err: err, abandoned: given})
 }
 
 // Close implements io.Closer. It is safe during a Read, and to repeat.
@@ -99,22 +101,37 @@ func (b *body) Close() error {
 	}
 	// The body first: a pooled connection outlives a closed body, but not a
 	// cancelled request. HTTP/2 waits for the stream's end meanwhile.
-	_ = b.a.beginRead(b.outer)
+	_ = b.beginRead()
 	err := b.ReadCloser.Close()
-	_ = b.a.endRead(b.outer)
-	b.a.bodyEnded(outcome{status: b.a.status, abandoned: true})
+	_ = b.endRead()
+	b.a.bodyEnded(b.answer, outcome{status: b.status, abandoned: true})
 	return err
 }
 
+// timed reports that the Reads of b are the attempt's to time. The mutex must
+// be held.
+func (b *body) timed() bool { return !b.outer && b.answer == b.a.answers }
+
+// expired returns what stops a Read. A body that a layer of the user's made is
+// read on if a phase expired: the layer may have made up for it. The mutex must
+// be held.
+func (b *body) expired() error {
+	e := b.a.expired
+	if e == nil || b.outer && e.Phase != PhaseDeadline {
+		return nil
+	}
+	return b.a.call.told(e)
+}
+
 // beginRead starts the clock of one Read, unless the attempt has expired.
-func (a *attempt) beginRead(outer bool) error {
-	c := a.call
+func (b *body) beginRead() error {
+	a, c := b.a, b.a.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if a.expired != nil {
-		return c.told(a.expired)
+	if expired := b.expired(); expired != nil {
+		return expired
 	}
-	if !outer && !a.settled {
+	if b.timed() && !a.settled {
 		a.reading = true
 		if a.limits != nil && a.limits.Read > 0 {
 			a.enterPhase(phaseBody, c.env.now())
@@ -124,22 +141,19 @@ func (a *attempt) beginRead(outer bool) error {
 }
 
 // endRead stops it, and returns what expired meanwhile.
-func (a *attempt) endRead(outer bool) error {
-	a.call.mu.Lock()
-	defer a.call.mu.Unlock()
-	if !outer {
-		a.reading = false
-		a.leavePhase()
+func (b *body) endRead() error {
+	b.a.call.mu.Lock()
+	defer b.a.call.mu.Unlock()
+	if b.timed() {
+		b.a.reading = false
+		b.a.leavePhase()
 	}
-	if a.expired != nil {
-		return a.call.told(a.expired)
-	}
-	return nil
+	return b.expired()
 }
 
 // bodyError returns what a failed Read means.
 func (a *attempt) bodyError(err error) error {
-	if own := a.call.callerEnded(); own != nil {
+	if own := a.givenUp(); own != nil {
 		return own
 	}
 	a.call.mu.Lock()
@@ -151,9 +165,13 @@ func (a *attempt) bodyError(err error) error {
 }
 
 // bodyEnded settles the attempt, once its response has passed every layer of
-// the user's.
-func (a *attempt) bodyEnded(o outcome) {
+// the user's. The end of an answer that another has followed says nothing.
+func (a *attempt) bodyEnded(answer int, o outcome) {
 	a.call.mu.Lock()
+	if answer != a.answers {
+		a.call.mu.Unlock()
+		return
+	}
 	inside := a.depth > 0
 	if inside && a.result == nil {
 		a.result = &o
@@ -192,7 +210,7 @@ type closeWriter interface{ CloseWrite() error }
 func (a *attempt) detach(resp *http.Response) {
 	rwc, ok := resp.Body.(io.ReadWriteCloser)
 	if !ok {
-		a.bodyEnded(outcome{status: resp.StatusCode})
+		a.bodyEnded(a.answers, outcome{status: resp.StatusCode})
 		return
 	}
 	c := a.call

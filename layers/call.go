@@ -337,9 +337,16 @@ func (c *Call) failure(err error) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e, ok := err.(*Error) //nolint:errorlint // Only the outermost is ours to complete.
-	if !ok {
-		e = &Error{Layer: rankBase.String(), Elapsed: c.env.now() - c.start, Err: err, Sent: MaybeSent}
+	e, ours := err.(*Error) //nolint:errorlint // Only the outermost is ours to complete.
+	switch {
+	case ours && !e.told:
+	case ours && c.last != nil && c.last.expired != nil: // a layer of the user's read the body
+		e = c.last.expired
+	default: // a layer of the user's failed by itself
+		e = &Error{Layer: "outer", Elapsed: c.env.now() - c.start, Err: err}
+		if c.Attempts() > 0 {
+			e.Sent = MaybeSent
+		}
 	}
 	return c.told(e)
 }

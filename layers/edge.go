@@ -23,6 +23,9 @@ func (e *edge) send(a *attempt, req *http.Request) (*http.Response, error) {
 	}
 	way, err := a.leave(e.rank)
 	if err != nil {
+		if a.left() { // a layer of the user's, further out, handed the body down
+			closeBody(req)
+		}
 		return nil, err
 	}
 	returned := false
@@ -97,7 +100,7 @@ func (e *edge) back(a *attempt, w way, req *http.Request, resp *http.Response, e
 		if resp != nil && resp.Body != nil {
 			_ = resp.Body.Close()
 		}
-		err = a.failure(err)
+		err = a.failure(err, e.rank, a.passes == w.passes)
 		a.abandonDial()
 		o := a.failed(e.rank, err)
 		if a.arrive(w) {
@@ -127,10 +130,7 @@ func (a *attempt) failed(r rank, err error) outcome {
 	e, ours := err.(*Error) //nolint:errorlint // Anything else is the caller's.
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
-	inner := r == rankInner && (!a.counted || a.sent == Answered && a.expired == nil)
-	if inner && ours && a.expired == nil {
-		e.Layer = r.String()
-	}
+	inner := r == rankInner && (!a.counted || ours && e.Layer == r.String())
 	return outcome{
 		err: err, abandoned: !ours || a.dropped || a.expired != nil && a.expired.lent,
 		foreign: inner || ours && e.local,
@@ -146,6 +146,7 @@ func (a *attempt) answered(w way, status int) (innermost bool) {
 	a.leavePhase()
 	if innermost = a.passes == w.passes; innermost {
 		a.result = nil
+		a.answers++
 	}
 	a.call.mu.Unlock()
 	if first {

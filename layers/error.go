@@ -53,8 +53,8 @@ const (
 // timeout is context.DeadlineExceeded and os.ErrDeadlineExceeded to errors.Is,
 // never context.Canceled. The text holds no URL, header or body.
 type Error struct {
-	// Layer is the layer that ended the call, or "base" for what came from
-	// below all of them.
+	// Layer is the layer that ended the call: "outer" or "inner" for one of the
+	// user's, "base" for what came from below all of them.
 	Layer string
 	// Phase is what the call was doing, or what expired.
 	Phase Phase
@@ -132,9 +132,9 @@ func (e *Error) Timeout() bool {
 	return e.timeout || errors.As(e.Err, &t) && t.Timeout()
 }
 
-// Is makes an expired limit context.DeadlineExceeded and os.ErrDeadlineExceeded.
+// Is makes a timeout context.DeadlineExceeded and os.ErrDeadlineExceeded.
 func (e *Error) Is(target error) bool {
-	return e.timeout && (target == context.DeadlineExceeded || target == os.ErrDeadlineExceeded)
+	return (target == context.DeadlineExceeded || target == os.ErrDeadlineExceeded) && e.Timeout()
 }
 
 // callerError is how the caller's own cancellation comes back when it was

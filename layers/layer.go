@@ -151,7 +151,7 @@ type misplaced struct{ outer, inner rank }
 func (m misplaced) send(a *attempt, req *http.Request) (*http.Response, error) {
 	return nil, &Error{
 		Layer: m.outer.String(), Route: a.call.route,
-		Err: orderError{m},
+		Err: orderError{m}, local: true,
 	}
 }
 

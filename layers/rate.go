@@ -212,7 +212,7 @@ func (a *attempt) waitUntil(at instant, signal <-chan struct{}) error {
 	c := a.call
 	c.wait(a.ctx, at-c.env.now(), signal)
 	if a.ctx.Err() != nil || c.callerEnded() != nil {
-		return a.failure(a.ctx.Err())
+		return a.failure(a.ctx.Err(), rankRate, false)
 	}
 	return nil
 }

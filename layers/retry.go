@@ -70,6 +70,9 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 	}
 	budget := a.extra
 	resp, err := l.next.send(a, req)
+	if err != nil && body.rec != nil && !a.left() { // a gate refused it
+		closeBody(req)
+	}
 	a = outcomeOf(a)
 	if err == nil && resp.StatusCode < http.StatusBadRequest && l.set.Check == nil && a.asked == "" {
 		return resp, nil
@@ -121,7 +124,7 @@ func (l *retry) resend(a *attempt, wait time.Duration, req *http.Request, body *
 		c.wait(a.base, wait, nil)
 		wait = 0
 	}
-	if own := c.callerEnded(); own != nil {
+	if own := a.givenUp(); own != nil {
 		return resent{attempt: a, err: own}, "", true
 	}
 	if c.left()-l.set.MinAttempt < wait {
@@ -158,7 +161,7 @@ func (l *retry) resend(a *attempt, wait time.Duration, req *http.Request, body *
 func (l *retry) judge(a *attempt, body *replay, n int, resp *http.Response, err error, early bool) (wait time.Duration, reason string, failed error) {
 	const no = -1
 	c := a.call
-	if c.callerEnded() != nil {
+	if a.givenUp() != nil {
 		return no, "", nil
 	}
 	e, _ := err.(*Error) //nolint:errorlint // Only the outermost is ours.

@@ -83,7 +83,7 @@ func (a *attempt) enter(p phase) {
 	c := a.call
 	now := c.env.now()
 	c.mu.Lock()
-	follows := !a.settled && a.expired == nil && a.sent != Answered
+	follows := !a.settled && a.expired == nil && phasePool <= a.phase && a.phase <= phaseRead
 	switch p {
 	case phasePool:
 		if a.hooked = true; follows && !a.gotConn {
@@ -92,7 +92,7 @@ func (a *attempt) enter(p phase) {
 	case phaseConnect:
 		follows = follows && a.phase == phasePool
 	case phaseWrite:
-		if a.gotConn = true; follows {
+		if a.gotConn = true; follows && a.sent == Unsent {
 			a.sent = MaybeSent
 		}
 	case phaseRead:

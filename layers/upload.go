@@ -2,6 +2,7 @@ package layers
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -18,8 +19,9 @@ const smallBody = 64 << 10
 // write phase, closes it once, and cuts the base off from it when the attempt
 // is aborted.
 type upload struct {
-	a   *attempt
-	src io.ReadCloser
+	a    *attempt
+	src  io.ReadCloser
+	prev *upload // of the attempt, which may be the source of this one
 
 	// Under the call's mutex.
 	reading bool // inside src.Read
@@ -33,7 +35,10 @@ var errUploadAborted = errors.New("the attempt that this body belonged to has en
 
 // roundTrip sends req to next with its body guarded as needed.
 func (a *attempt) roundTrip(next http.RoundTripper, req *http.Request) (*http.Response, error) {
-	if a.upload != nil || req.Body == nil || req.Body == http.NoBody {
+	if req.Body == nil || req.Body == http.NoBody {
+		return next.RoundTrip(req)
+	}
+	if u, ok := req.Body.(*upload); ok && u.a == a { // unless a layer of the user's replaced it
 		return next.RoundTrip(req)
 	}
 	memory := inMemory(req.Body)
@@ -62,7 +67,7 @@ func (a *attempt) roundTrip(next http.RoundTripper, req *http.Request) (*http.Re
 func (a *attempt) guard(src io.ReadCloser) *upload {
 	u := &upload{a: a, src: src}
 	a.call.mu.Lock()
-	a.upload = u
+	a.upload, u.prev = u, a.upload
 	a.call.mu.Unlock()
 	return u
 }
@@ -166,10 +171,13 @@ func (u *upload) roundTrip(next http.RoundTripper, req *http.Request) (*http.Res
 		got.resp, got.err = next.RoundTrip(req)
 		finished = true
 	}()
+	ctx := req.Context()
 	select {
 	case got := <-done:
 		return got.unpack()
+	case <-ctx.Done(): // which is the attempt's, or that of a layer of the user's
 	case <-a.ctx.Done():
+		ctx = a.ctx
 	case <-c.aborted:
 	}
 	u.abort()
@@ -178,6 +186,9 @@ func (u *upload) roundTrip(next http.RoundTripper, req *http.Request) (*http.Res
 	u.left = stuck
 	c.mu.Unlock()
 	if stuck {
+		if err := context.Cause(ctx); err != nil {
+			return nil, err
+		}
 		return nil, errUploadAborted
 	}
 	got := <-done

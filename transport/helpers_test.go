@@ -162,6 +162,10 @@ func inner(list ...layers.Layer) func(*transport.Config) {
 	return func(cfg *transport.Config) { cfg.Inner = list }
 }
 
+func outer(list ...layers.Layer) func(*transport.Config) {
+	return func(cfg *transport.Config) { cfg.Outer = list }
+}
+
 func observer(f layers.ObserverFunc) func(*transport.Config) {
 	return func(cfg *transport.Config) { cfg.Observer = f }
 }

@@ -138,7 +138,7 @@ func TestNotSafe(t *testing.T) {
 	}{
 		{"reset", clocktest.Fail(clocktest.ErrReset), layers.MaybeSent, false, layers.ReasonNotSafe},
 		{"read timeout", clocktest.NoReply(), layers.MaybeSent, false, layers.ReasonNotSafe},
-		{"certificate", clocktest.Fail(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), layers.Unsent, true, layers.ReasonNotRetryable},
+		{"certificate", clocktest.FailDial(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), layers.Unsent, true, layers.ReasonNotRetryable},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {

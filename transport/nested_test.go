@@ -1,0 +1,789 @@
+package transport_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/clocktest"
+	"github.com/weir-go/weir/layers"
+	"github.com/weir-go/weir/policy"
+	"github.com/weir-go/weir/transport"
+)
+
+// around makes a layer of the user's of a function.
+func around(f func(next http.RoundTripper, req *http.Request) (*http.Response, error)) layers.Layer {
+	return func(next http.RoundTripper) http.RoundTripper {
+		return layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) { return f(next, req) })
+	}
+}
+
+// closing makes a layer close the request's body when it fails by itself.
+func closing(req *http.Request, err error) (*http.Response, error) {
+	if req.Body != nil {
+		req.Body.Close()
+	}
+	return nil, err
+}
+
+// fetchToken asks for a token through rt, on the context of the call that needs it.
+func fetchToken(rt http.RoundTripper, ctx context.Context) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, "POST", "http://auth.example/token", strings.NewReader("grant"))
+	if err != nil {
+		return "", err
+	}
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	token, err := io.ReadAll(resp.Body)
+	return string(token), err
+}
+
+// minting is an Inner layer that mints a token for each send.
+func minting(rt *http.RoundTripper) layers.Layer {
+	return around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		token, err := fetchToken(*rt, req.Context())
+		if err != nil {
+			return closing(req, err)
+		}
+		req = req.Clone(req.Context())
+		req.Header.Set("Authorization", token)
+		return next.RoundTrip(req)
+	})
+}
+
+// mintRoutes is a policy in which tokens have numbers of their own. No layer of
+// Inner stands in the way of a mint, which would need a token itself.
+func mintRoutes(s, token policy.Settings) policy.Policy {
+	return policy.Policy{Settings: s, Routes: []policy.Route{{Pattern: "auth.example/token", Name: "token", Settings: token}}}
+}
+
+// mintThroughItself returns a transport whose sends mint tokens through it.
+func mintThroughItself(t *testing.T, c *clocktest.Clock, up http.RoundTripper, p policy.Policy, change ...func(*transport.Config)) http.RoundTripper {
+	t.Helper()
+	var rt http.RoundTripper
+	unlessToken := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		if req.URL.Path == "/token" {
+			return next.RoundTrip(req)
+		}
+		return minting(&rt)(next).RoundTrip(req)
+	})
+	rt = newTransport(t, c, up, p, append(change, inner(unlessToken))...)
+	return rt
+}
+
+// TestTokenMint: a RoundTrip on the call's context is a call of its own, under
+// the same deadline, and its phases never touch the outer one's.
+func TestTokenMint(t *testing.T) {
+	p := mintRoutes(
+		policy.Settings{Deadline: 10 * time.Second, Timeouts: policy.Timeouts{Pool: time.Second, Connect: time.Second, Write: time.Second, Read: time.Second}, Retry: noWait},
+		policy.Settings{Deadline: time.Minute, Timeouts: policy.Timeouts{Read: 20 * time.Second, Connect: 20 * time.Second}},
+	)
+	// Slower than any limit of the outer call's.
+	token := clocktest.Reply(200).Connect(2 * time.Second).After(2 * time.Second).Chunks(clocktest.Chunk{After: 2 * time.Second, Data: "t1"})
+	t.Run("fine", func(t *testing.T) {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			up := clocktest.NewUpstream(t, c, token, clocktest.Reply(200).Body("hello"))
+			var events []string
+			tr := mintThroughItself(t, c, up, p, observer(func(ctx context.Context, e layers.Event) {
+				call, _ := layers.CallFrom(ctx)
+				if e.Kind == layers.KindSend || e.Kind == layers.KindEnd {
+					events = append(events, fmt.Sprintf("%s %s %d", call.Route(), e.Kind, call.Attempts()))
+				}
+			}))
+			r := do(c, tr, request(t, t.Context(), "POST", url, strings.NewReader("x")))
+			wantStatus(t, r, 200)
+			wantTook(t, r, 6*time.Second)
+			equal(t, "the token", up.Requests()[1].Header.Get("Authorization"), "t1")
+			equal(t, "the number of attempts", r.call(t).Attempts(), 1)
+			equal(t, "the events", strings.Join(events, ", "), "token send 1, token end 1,  send 1,  end 1")
+		})
+	})
+	t.Run("the same deadline", func(t *testing.T) {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			up := clocktest.NewUpstream(t, c, clocktest.NoReply())
+			r := do(c, mintThroughItself(t, c, up, p), request(t, t.Context(), "POST", url, strings.NewReader("x")))
+			wantTook(t, r, 10*time.Second)
+			e := wantTimeout(t, r.err, layers.PhaseDeadline)
+			equal(t, "the number of attempts", e.Attempts, 0)
+			equal(t, "what was sent", e.Sent, layers.Unsent)
+			equal(t, "whether it can be repeated", e.Retryable, true)
+			equal(t, "the text", e.Error(), "deadline exceeded after 10s, before attempt 1 was sent (deadline exhausted)")
+		})
+	})
+	t.Run("for each attempt", func(t *testing.T) {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			quick := clocktest.Reply(200).Body("t")
+			up := clocktest.NewUpstream(t, c, quick, clocktest.NoReply(), quick, clocktest.NoReply(), quick, clocktest.NoReply())
+			r := do(c, mintThroughItself(t, c, up, p), request(t, t.Context(), "GET", url, nil))
+			wantTook(t, r, 3*time.Second)
+			equal(t, "the number of attempts", wantTimeout(t, r.err, layers.PhaseRead).Attempts, 3)
+		})
+	})
+	t.Run("the caller cancels", func(t *testing.T) {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			up := clocktest.NewUpstream(t, c, clocktest.NoReply())
+			ctx, cancel := context.WithCancel(t.Context())
+			c.AfterFunc(time.Second, cancel)
+			r := do(c, mintThroughItself(t, c, up, p), request(t, ctx, "POST", url, strings.NewReader("x")))
+			wantTook(t, r, time.Second)
+			if r.err != context.Canceled {
+				t.Errorf("got %v, want context.Canceled itself", r.err)
+			}
+		})
+	})
+}
+
+// TestFailureOfAnotherCall: what a layer's own call failed at says nothing of
+// the call around it.
+func TestFailureOfAnotherCall(t *testing.T) {
+	quick := clocktest.Reply(200).Body("t")
+	p := mintRoutes(policy.Settings{Retry: noWait}, policy.Settings{Deadline: 3 * time.Second, Retry: policy.Retry{MaxAttempts: 1}})
+	for _, test := range []struct {
+		name     string
+		steps    []clocktest.Step // of token, send, audit of the outer call's attempts
+		ok       bool
+		attempts int
+		sent     layers.Sent
+		repeat   bool
+		phase    layers.Phase
+	}{
+		// Before the send: nothing was sent, so that even a POST is sent again.
+		{"dial", []clocktest.Step{clocktest.FailDial(clocktest.ErrRefused), quick, quick, quick}, true, 1, 0, false, ""},
+		{"reset", []clocktest.Step{clocktest.Fail(clocktest.ErrReset), quick, quick, quick}, true, 1, 0, false, ""},
+		{"its own deadline", []clocktest.Step{clocktest.NoReply(), quick, quick, quick}, true, 1, 0, false, ""},
+		{"for ever", []clocktest.Step{clocktest.NoReply(), clocktest.NoReply(), clocktest.NoReply()}, false, 0, layers.Unsent, true, ""},
+		// After it: the answer has come.
+		{"audit", []clocktest.Step{quick, quick, clocktest.FailDial(clocktest.ErrRefused)}, false, 1, layers.Answered, false, ""},
+		{"audit's deadline", []clocktest.Step{quick, quick, clocktest.NoReply()}, false, 1, layers.Answered, false, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c, test.steps...)
+				var rt http.RoundTripper
+				auditing := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+					if req.URL.Path == "/token" {
+						return next.RoundTrip(req)
+					}
+					if _, err := fetchToken(rt, req.Context()); err != nil {
+						return closing(req, err)
+					}
+					resp, err := next.RoundTrip(req)
+					if err != nil {
+						return nil, err
+					}
+					if _, err = fetchToken(rt, req.Context()); err != nil {
+						resp.Body.Close()
+						return nil, err
+					}
+					return resp, nil
+				})
+				rt = newTransport(t, c, up, p, inner(auditing))
+				r := do(c, rt, request(t, t.Context(), "POST", url, strings.NewReader("x")))
+				if test.ok {
+					wantStatus(t, r, 200)
+					equal(t, "the number of attempts", r.call(t).Attempts(), test.attempts)
+					return
+				}
+				e := wantError(t, r.err)
+				equal(t, "the number of attempts", e.Attempts, test.attempts)
+				equal(t, "what was sent", e.Sent, test.sent)
+				equal(t, "whether it can be repeated", e.Retryable, test.repeat)
+				equal(t, "the phase", e.Phase, test.phase)
+				var cause *layers.Error
+				if !errors.As(e.Err, &cause) {
+					t.Fatalf("%v does not wrap the other call's error", e)
+				}
+				equal(t, "the other call's route", cause.Route, "token")
+				equal(t, "the other call's attempts", cause.Attempts, 1)
+			})
+		})
+	}
+}
+
+// TestStackOverStack: a stack below another is a base like any other, whose
+// proof that nothing was sent holds.
+func TestStackOverStack(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.FailDial(clocktest.ErrRefused), clocktest.Fail(clocktest.ErrReset))
+		below := newTransport(t, c, up, retrying(policy.Retry{MaxAttempts: 1}))
+		r := do(c, newTransport(t, c, below, retrying(noWait)), request(t, t.Context(), "POST", url, strings.NewReader("x")))
+		e := wantError(t, r.err)
+		equal(t, "the number of attempts", e.Attempts, 2)
+		equal(t, "what was sent", e.Sent, layers.MaybeSent)
+		equal(t, "the reason", e.Reason, layers.ReasonNotSafe)
+		if !errors.Is(e, clocktest.ErrReset) {
+			t.Errorf("%v does not wrap the cause", e)
+		}
+	})
+}
+
+// TestInnerReplacesTheBody: whatever a layer makes of a response body, nothing
+// of it is lost, and the attempt lasts until it ends.
+func TestInnerReplacesTheBody(t *testing.T) {
+	text := strings.Repeat("0123456789", 200)
+	slow := clocktest.Reply(200).Chunks(clocktest.Drip(text, 100, time.Second)...)
+	type hooked struct {
+		io.Reader
+		io.Closer
+	}
+	for name, replace := range map[string]func(resp *http.Response) error{
+		"same":    func(*http.Response) error { return nil },
+		"wrapped": func(resp *http.Response) error { resp.Body = hooked{resp.Body, resp.Body}; return nil },
+		"ahead": func(resp *http.Response) error {
+			first := make([]byte, 10)
+			_, err := io.ReadFull(resp.Body, first)
+			resp.Body = hooked{io.MultiReader(bytes.NewReader(first), resp.Body), resp.Body}
+			return err
+		},
+		"buffered": func(resp *http.Response) error {
+			all, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			resp.Body = io.NopCloser(bytes.NewReader(all))
+			return err
+		},
+		"piped": func(resp *http.Response) error {
+			pr, pw := io.Pipe()
+			body := resp.Body
+			go func() {
+				_, err := io.Copy(pw, body)
+				body.Close()
+				pw.CloseWithError(err)
+			}()
+			resp.Body = pr
+			return nil
+		},
+		"other response": func(resp *http.Response) error {
+			all, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			*resp = http.Response{StatusCode: resp.StatusCode, Header: resp.Header, Body: io.NopCloser(bytes.NewReader(all)), Request: resp.Request}
+			return err
+		},
+	} {
+		for _, attempt := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%s, attempt %d", name, attempt), func(t *testing.T) {
+				clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+					steps := []clocktest.Step{slow}
+					if attempt == 2 {
+						steps = []clocktest.Step{clocktest.Reply(503).Body("busy"), slow}
+					}
+					up := clocktest.NewUpstream(t, c, steps...)
+					done := 0
+					tr := newTransport(t, c, up, retrying(noWait), inner(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+						resp, err := next.RoundTrip(req)
+						if err != nil {
+							return nil, err
+						}
+						if err = replace(resp); err != nil {
+							resp.Body.Close()
+							return nil, err
+						}
+						return resp, nil
+					})), observer(func(_ context.Context, e layers.Event) {
+						if e.Kind == layers.KindDone && e.Status == 200 {
+							done++
+							if e.Err != nil {
+								t.Errorf("the attempt ended in %v", e.Err)
+							}
+							equal(t, "the end of the attempt", c.Elapsed(), 20*time.Second)
+						}
+					}))
+					r := get(t, c, tr)
+					wantStatus(t, r, 200)
+					wantTook(t, r, 20*time.Second)
+					if r.body != text {
+						t.Errorf("got %d bytes of %d", len(r.body), len(text))
+					}
+					equal(t, "how often the attempt ended", done, 1)
+				})
+			})
+		}
+	}
+}
+
+// TestInnerTurnsAFailureIntoAnAnswer: a layer may make up for a send.
+func TestInnerTurnsAFailureIntoAnAnswer(t *testing.T) {
+	fallback := inner(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err != nil {
+			return &http.Response{StatusCode: 203, Body: io.NopCloser(strings.NewReader("stale"))}, nil
+		}
+		return resp, nil
+	}))
+	for name, step := range map[string]clocktest.Step{"reset": clocktest.Fail(clocktest.ErrReset), "timeout": clocktest.NoReply()} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c, step)
+				r := get(t, c, newTransport(t, c, up, policy.Policy{}, fallback))
+				wantStatus(t, r, 203)
+				equal(t, "the body", r.body, "stale")
+			})
+		})
+	}
+}
+
+// TestInnerBuffersTheUpload: signing needs the whole body, and the write phase
+// still goes by its progress.
+func TestInnerBuffersTheUpload(t *testing.T) {
+	text := strings.Repeat("0123456789", 10<<10)
+	for name, replace := range map[string]func(req *http.Request) error{
+		"buffer": func(req *http.Request) error {
+			all, err := io.ReadAll(req.Body)
+			req.Body.Close()
+			setBody(req, bytes.NewReader(all))
+			return err
+		},
+		"unknown type": func(req *http.Request) error {
+			all, err := io.ReadAll(req.Body)
+			req.Body.Close()
+			req.Body = plain{bytes.NewReader(all)}
+			return err
+		},
+		"pipe": func(req *http.Request) error {
+			pr, pw := io.Pipe()
+			body := req.Body
+			go func() {
+				_, err := io.Copy(pw, body)
+				body.Close()
+				pw.CloseWithError(err)
+			}()
+			req.Body = pr
+			return nil
+		},
+	} {
+		for _, known := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s,%v", name, known), func(t *testing.T) {
+				clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+					up := clocktest.NewUpstream(t, c, clocktest.Reply(200).ReadBody(10<<10, 5*time.Second))
+					tr := newTransport(t, c, up, settings(policy.Settings{Deadline: time.Hour, Retry: policy.Retry{MaxAttempts: 1}}), inner(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+						req = req.Clone(req.Context())
+						if err := replace(req); err != nil {
+							return nil, err
+						}
+						return next.RoundTrip(req)
+					})))
+					body := &closeCounter{Reader: strings.NewReader(text)}
+					req := request(t, t.Context(), "POST", url, body)
+					if known {
+						req.ContentLength = int64(len(text))
+					}
+					r := do(c, tr, req)
+					wantStatus(t, r, 200)
+					if got := string(up.Requests()[0].Body); got != text {
+						t.Errorf("sent %d bytes of %d", len(got), len(text))
+					}
+					if r.took < 50*time.Second {
+						t.Errorf("took %v", r.took)
+					}
+					equal(t, "the number of closes", int(body.closes.Load()), 1)
+				})
+			})
+		}
+	}
+}
+
+// TestInnerHoldsUpTheBody: a body that an Inner layer makes, and that blocks,
+// cannot hold the call past its deadline either.
+func TestInnerHoldsUpTheBody(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200))
+		body := &blockedBody{stubborn: true, release: make(chan struct{})}
+		tr := newTransport(t, c, up, settings(policy.Settings{Deadline: 3 * time.Second}), inner(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			req = req.Clone(req.Context())
+			req.Body.Close()
+			req.Body = body
+			return next.RoundTrip(req)
+		})))
+		r := do(c, tr, request(t, t.Context(), "POST", url, plain{strings.NewReader("x")}))
+		wantTook(t, r, 3*time.Second)
+		wantTimeout(t, r.err, layers.PhaseDeadline)
+		close(body.release)
+		c.Add(0)
+		equal(t, "the number of closes", int(body.closes.Load()), 1)
+	})
+}
+
+// TestInnerSendsAgain: a layer that answers a challenge by itself sends twice
+// within an attempt. The second send is timed like the first.
+func TestInnerSendsAgain(t *testing.T) {
+	text := strings.Repeat("0123456789", 10<<10)
+	limits := policy.Timeouts{Pool: time.Second, Connect: 2 * time.Second, Write: 3 * time.Second, Read: 4 * time.Second}
+	// How the layer gets rid of the first response.
+	for name, answer := range map[string]func(next http.RoundTripper, req *http.Request) (*http.Response, error){
+		"drained": func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if err != nil || resp.StatusCode != 401 {
+				return resp, err
+			}
+			if _, err = io.Copy(io.Discard, resp.Body); err != nil {
+				return nil, err
+			}
+			resp.Body.Close()
+			return next.RoundTrip(again(req))
+		},
+		"closed": func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if err != nil || resp.StatusCode != 401 {
+				return resp, err
+			}
+			resp.Body.Close()
+			return next.RoundTrip(again(req))
+		},
+		"deferred": func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if err != nil || resp.StatusCode != 401 {
+				return resp, err
+			}
+			defer resp.Body.Close()
+			return next.RoundTrip(again(req))
+		},
+		"much later": func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if err != nil || resp.StatusCode != 401 {
+				return resp, err
+			}
+			second, err := next.RoundTrip(again(req))
+			if err != nil {
+				resp.Body.Close()
+				return nil, err
+			}
+			body := second.Body
+			second.Body = struct {
+				io.Reader
+				io.Closer
+			}{body, closeFunc(func() error { resp.Body.Close(); return body.Close() })}
+			return second, nil
+		},
+	} {
+		for _, test := range []struct {
+			name   string
+			second clocktest.Step
+			phase  layers.Phase // "": it is fine
+			took   time.Duration
+			sent   layers.Sent
+		}{
+			{"fine", clocktest.Reply(200).Pool(900*time.Millisecond).Connect(1900*time.Millisecond).ReadBody(50<<10, 2900*time.Millisecond).After(3900 * time.Millisecond).
+				Chunks(clocktest.Drip("0123456789", 1, 3900*time.Millisecond)...), "", (900 + 1900 + 2*2900 + 11*3900) * time.Millisecond, 0},
+			{"pool", clocktest.Reply(200).Pool(time.Hour), layers.PhasePool, time.Second, layers.MaybeSent},
+			{"connect", clocktest.Reply(200).Connect(time.Hour), layers.PhaseConnect, 2 * time.Second, layers.MaybeSent},
+			{"write", clocktest.NoReply().IgnoreBody(), layers.PhaseWrite, 3 * time.Second, layers.MaybeSent},
+			{"headers", clocktest.NoReply(), layers.PhaseRead, 4 * time.Second, layers.MaybeSent},
+			{"body", clocktest.Reply(200).Silent(), layers.PhaseRead, 4 * time.Second, layers.Answered},
+		} {
+			t.Run(name+" "+test.name, func(t *testing.T) {
+				clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+					up := clocktest.NewUpstream(t, c, clocktest.Reply(401).Body("who?"), test.second)
+					tr := newTransport(t, c, up, settings(policy.Settings{Timeouts: limits, Retry: policy.Retry{MaxAttempts: 1}}), inner(around(answer)))
+					r := do(c, tr, request(t, t.Context(), "POST", url, strings.NewReader(text)))
+					wantTook(t, r, test.took)
+					if test.phase == "" {
+						wantStatus(t, r, 200)
+						equal(t, "the body", r.body, "0123456789")
+						equal(t, "what the second send sent", string(up.Requests()[1].Body), text)
+						return
+					}
+					e := wantTimeout(t, r.err, test.phase)
+					if e.Sent == layers.Unsent || e.Retryable {
+						t.Errorf("sent %v, retryable %v after an answer to the first send", e.Sent, e.Retryable)
+					}
+					equal(t, "the elapsed time told", e.Elapsed, test.took)
+				})
+			})
+		}
+	}
+}
+
+// again returns a copy of req with its body from the start.
+func again(req *http.Request) *http.Request {
+	second := req.Clone(req.Context())
+	second.Body, _ = req.GetBody()
+	return second
+}
+
+type closeFunc func() error
+
+func (f closeFunc) Close() error { return f() }
+
+// TestInnerSendsThroughItsOwnDeadline: a deadline of a layer's for one send
+// fails that send and no more.
+func TestInnerSendsThroughItsOwnDeadline(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.NoReply(), clocktest.Reply(200))
+		tr := newTransport(t, c, up, retrying(noWait), inner(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			ctx, cancel := c.WithTimeout(req.Context(), time.Second)
+			resp, err := next.RoundTrip(req.WithContext(ctx))
+			if err != nil {
+				cancel()
+				return nil, err
+			}
+			t.Cleanup(cancel)
+			return resp, nil
+		})))
+		r := get(t, c, tr)
+		wantStatus(t, r, 200)
+		wantTook(t, r, time.Second)
+	})
+}
+
+// TestInnerComesTooLate: a layer that held a send up past its deadline finds
+// that it is not sent, and its body closed.
+func TestInnerComesTooLate(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c)
+		body := &closeCounter{Reader: strings.NewReader("x")}
+		tr := newTransport(t, c, up, settings(policy.Settings{Deadline: time.Second}), inner(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			c.Sleep(2 * time.Second)
+			return next.RoundTrip(req)
+		})))
+		r := do(c, tr, request(t, t.Context(), "POST", url, body))
+		e := wantTimeout(t, r.err, layers.PhaseDeadline)
+		equal(t, "the number of attempts", e.Attempts, 0)
+		equal(t, "what was sent", e.Sent, layers.Unsent)
+		equal(t, "the number of closes", int(body.closes.Load()), 1)
+	})
+}
+
+func TestInnerAnswersByItself(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c)
+		body := &closeCounter{Reader: strings.NewReader("x")}
+		var last *layers.Call
+		tr := newTransport(t, c, up, policy.Policy{}, inner(around(func(_ http.RoundTripper, req *http.Request) (*http.Response, error) {
+			last, _ = layers.CallFrom(req.Context())
+			req.Body.Close()
+			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("cached"))}, nil
+		})))
+		r := do(c, tr, request(t, t.Context(), "POST", url, body))
+		wantStatus(t, r, 200)
+		equal(t, "the body", r.body, "cached")
+		equal(t, "the number of closes", int(body.closes.Load()), 1)
+		equal(t, "the number of attempts", last.Attempts(), 0)
+		if last.Err() == nil {
+			t.Error("the call goes on after its body")
+		}
+	})
+}
+
+// TestOuterHoldsTheContext: the end of an attempt is not that of the context
+// that an Outer layer has.
+func TestOuterHoldsTheContext(t *testing.T) {
+	type key struct{}
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.NoReply(), clocktest.NoReply(), clocktest.Reply(200).Chunks(clocktest.Drip("slow", 1, time.Second)...))
+		var held context.Context
+		tr := newTransport(t, c, up, settings(policy.Settings{Timeouts: policy.Timeouts{Read: 2 * time.Second}, Retry: noWait}),
+			outer(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+				held = context.WithValue(req.Context(), key{}, "span")
+				resp, err := next.RoundTrip(req.WithContext(held))
+				if held.Err() != nil {
+					t.Errorf("the call's context ended with an attempt: %v", context.Cause(held))
+				}
+				return resp, err
+			})),
+			inner(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+				equal(t, "the value of the Outer layer's", fmt.Sprint(req.Context().Value(key{})), "span")
+				return next.RoundTrip(req)
+			})))
+		r := get(t, c, tr)
+		wantStatus(t, r, 200)
+		equal(t, "the body", r.body, "slow")
+		equal(t, "the number of attempts", r.call(t).Attempts(), 3)
+		equalTimes(t, times(c, up), 0, 2*time.Second, 4*time.Second)
+		if held.Err() == nil {
+			t.Error("the call's context goes on after its body")
+		}
+	})
+}
+
+// TestOuterGivesUp: an Outer layer that ends its context ends the call.
+func TestOuterGivesUp(t *testing.T) {
+	for name, step := range map[string]clocktest.Step{"send": clocktest.NoReply(), "backoff": clocktest.Reply(503)} {
+		for _, http2 := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+					up := clocktest.NewUpstream(t, c, step)
+					up.HTTP2 = http2
+					var inside error
+					tr := newTransport(t, c, up, settings(policy.Settings{Retry: policy.Retry{BaseDelay: 5 * time.Second}}),
+						outer(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+							ctx, cancel := context.WithCancel(req.Context())
+							c.AfterFunc(time.Second, cancel)
+							resp, err := next.RoundTrip(req.WithContext(ctx))
+							inside = err
+							return resp, err
+						})))
+					r := get(t, c, tr)
+					wantTook(t, r, time.Second)
+					if inside != context.Canceled {
+						t.Errorf("the layer got %v, want its own cancellation", inside)
+					}
+					if !errors.Is(r.err, context.Canceled) {
+						t.Errorf("got %v, want a cancellation", r.err)
+					}
+					equal(t, "the number of sends", len(up.Requests()), 1)
+				})
+			})
+		}
+	}
+}
+
+func TestOuterSendsAgain(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Body("one").After(4*time.Second), clocktest.NoReply())
+		tr := newTransport(t, c, up, settings(policy.Settings{Deadline: 10 * time.Second}),
+			outer(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+				resp, err := next.RoundTrip(req)
+				if err != nil {
+					return nil, err
+				}
+				io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				return next.RoundTrip(req.Clone(req.Context()))
+			})))
+		r := get(t, c, tr)
+		wantTook(t, r, 10*time.Second)
+		equal(t, "the number of attempts", wantTimeout(t, r.err, layers.PhaseDeadline).Attempts, 2)
+	})
+}
+
+func TestOuterAnswersOrFailsByItself(t *testing.T) {
+	broken := errors.New("no consent")
+	for name, answer := range map[string]func() (*http.Response, error){
+		"answer": func() (*http.Response, error) { return &http.Response{StatusCode: 200, Body: http.NoBody}, nil },
+		"body": func() (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(""))}, nil
+		},
+		"failure": func() (*http.Response, error) { return nil, broken },
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c)
+				body := &closeCounter{Reader: strings.NewReader("x")}
+				var last *layers.Call
+				tr := newTransport(t, c, up, policy.Policy{}, outer(around(func(_ http.RoundTripper, req *http.Request) (*http.Response, error) {
+					last, _ = layers.CallFrom(req.Context())
+					return answer()
+				})))
+				req := request(t, t.Context(), "POST", url, body)
+				resp, err := tr.RoundTrip(req)
+				if name == "failure" {
+					e := wantError(t, err)
+					equal(t, "what was sent", e.Sent, layers.Unsent)
+					equal(t, "whether it can be repeated", e.Retryable, true)
+					equal(t, "the layer", e.Layer, "outer")
+					equal(t, "whether it wraps the layer's error", errors.Is(e, broken), true)
+				} else if err != nil || resp.StatusCode != 200 {
+					t.Errorf("got %v, %v", resp, err)
+				}
+				equal(t, "the number of closes", int(body.closes.Load()), 1)
+				if last.Err() == nil {
+					t.Error("the call goes on")
+				}
+			})
+		})
+	}
+}
+
+// TestLayersAlone: each layer works without the others, with an Env or none.
+func TestLayersAlone(t *testing.T) {
+	for _, shared := range []bool{true, false} {
+		run := func(name string, f func(t *testing.T, c *clocktest.Clock, env *layers.Env)) {
+			t.Run(fmt.Sprintf("%s,env=%v", name, shared), func(t *testing.T) {
+				clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+					var env *layers.Env
+					if shared {
+						env = &layers.Env{Clock: c, Rand: noJitter}
+					}
+					f(t, c, env)
+				})
+			})
+		}
+		run("deadline", func(t *testing.T, c *clocktest.Clock, env *layers.Env) {
+			up := clocktest.NewUpstream(t, c, clocktest.NoReply())
+			r := get(t, c, layers.Chain(up, layers.Deadline(env, 3*time.Second)))
+			wantTook(t, r, 3*time.Second)
+			equal(t, "the number of attempts", wantTimeout(t, r.err, layers.PhaseDeadline).Attempts, 1)
+		})
+		run("timeouts", func(t *testing.T, c *clocktest.Clock, env *layers.Env) {
+			up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Silent())
+			r := get(t, c, layers.Chain(up, layers.Timeouts(env, policy.Timeouts{Read: 3 * time.Second})))
+			wantTook(t, r, 3*time.Second)
+			wantTimeout(t, r.err, layers.PhaseRead)
+		})
+		run("retry", func(t *testing.T, c *clocktest.Clock, env *layers.Env) {
+			up := clocktest.NewUpstream(t, c, clocktest.Reply(503), clocktest.Fail(clocktest.ErrReset), clocktest.Reply(200))
+			wantStatus(t, do(c, layers.Chain(up, layers.Retry(env, noWait)), request(t, t.Context(), "PUT", url, strings.NewReader("x"))), 200)
+		})
+		run("all", func(t *testing.T, c *clocktest.Clock, env *layers.Env) {
+			up := clocktest.NewUpstream(t, c, clocktest.NoReply().Times(3))
+			r := get(t, c, layers.Chain(up,
+				layers.Deadline(env, 10*time.Second), nil, layers.Retry(env, noWait), layers.Timeouts(env, policy.Timeouts{Read: 4 * time.Second})))
+			wantTook(t, r, 10*time.Second)
+			wantTimeout(t, r.err, layers.PhaseDeadline)
+			equalTimes(t, times(c, up), 0, 4*time.Second, 8*time.Second)
+		})
+		run("between layers of the user's", func(t *testing.T, c *clocktest.Clock, env *layers.Env) {
+			up := clocktest.NewUpstream(t, c, clocktest.NoReply(), clocktest.Reply(200).Body("fine"))
+			pass := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) { return next.RoundTrip(req) })
+			r := get(t, c, layers.Chain(up, pass, layers.Deadline(env, 10*time.Second), pass, layers.Retry(env, noWait), pass, layers.Timeouts(env, policy.Timeouts{Read: 4 * time.Second}), pass))
+			wantStatus(t, r, 200)
+			equal(t, "the body", r.body, "fine")
+			wantTook(t, r, 4*time.Second)
+		})
+	}
+}
+
+// TestMisplacedLayers: a wrong order refuses every call, and says so.
+func TestMisplacedLayers(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		env := &layers.Env{Clock: c}
+		up := clocktest.NewUpstream(t, c)
+		for name, rt := range map[string]http.RoundTripper{
+			"layer deadline stands inside layer retry":    layers.Chain(up, layers.Retry(env, policy.Retry{}), layers.Deadline(env, time.Second)),
+			"layer deadline stands inside layer deadline": layers.Chain(up, layers.Deadline(env, time.Second), layers.Deadline(env, time.Second)),
+			"layer retry stands inside layer timeouts":    layers.Chain(up, layers.Timeouts(env, policy.Timeouts{}), layers.Retry(env, policy.Retry{})),
+		} {
+			body := &closeCounter{Reader: strings.NewReader("x")}
+			r := do(c, rt, request(t, t.Context(), "PUT", url, body))
+			e := wantError(t, r.err)
+			has(t, e.Error(), name)
+			equal(t, "what was sent", e.Sent, layers.Unsent)
+			equal(t, "the number of attempts", e.Attempts, 0)
+			equal(t, "the number of closes", int(body.closes.Load()), 1)
+			wantTook(t, r, 0)
+		}
+	})
+}
+
+// TestProofIsLostOnAConnection: once a connection was there, a dial that fails
+// is no proof that nothing was sent. net/http sends again by itself on a
+// connection that turned out dead.
+func TestProofIsLostOnAConnection(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		for _, test := range []struct {
+			first bool
+			sent  layers.Sent
+		}{{true, layers.MaybeSent}, {false, layers.Unsent}} {
+			base := hooks(func(h *httptrace.ClientTrace, _ *http.Request) (*http.Response, error) {
+				h.GetConn("a:80")
+				if test.first {
+					h.GotConn(httptrace.GotConnInfo{Reused: true})
+					h.WroteRequest(httptrace.WroteRequestInfo{})
+					h.GetConn("a:80")
+				}
+				return nil, clocktest.ErrRefused
+			})
+			r := do(c, newTransport(t, c, base, retrying(policy.Retry{MaxAttempts: 1})), request(t, t.Context(), "POST", url, nil))
+			equal(t, "what was sent", wantError(t, r.err).Sent, test.sent)
+		}
+	})
+}
