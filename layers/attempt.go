@@ -94,6 +94,9 @@ type attempt struct {
 	conn     net.Conn      // that the send got
 	dial     *dialing      // the latest
 	upload   *upload       // the guarded request body
+	guard    *guard        // of the stream; nil: the response is none
+	least    time.Duration // a further attempt is not worth less time
+	streamed bool          // the response says it is a stream, and is not guarded
 
 	expired *Error
 	settled bool
@@ -172,6 +175,9 @@ func (a *attempt) enterPhase(p phase, now instant) {
 	a.phase, a.since, a.phaseDue = p, now, never
 	if a.limits == nil {
 		return
+	}
+	if a.guard != nil && (p == phaseRead || p == phaseBody) {
+		return // its own clock runs
 	}
 	if d := p.limit(a.limits); d > 0 {
 		a.phaseDue = after(now, d)

@@ -18,6 +18,9 @@ type body struct {
 	outer  bool // around a body of the user's, whose Reads are timed further in
 	err    error
 	shut   atomic.Bool
+
+	guard  *guard // of a stream
+	prefix []byte // what was held back of it
 }
 
 // wrapBody puts the attempt's wrapper around the body of resp.
@@ -41,6 +44,9 @@ func (a *attempt) wrapBody(innermost bool, req *http.Request, resp *http.Respons
 		}
 		b.ReadCloser, b.a, b.status, b.answer = resp.Body, a, resp.StatusCode, a.answers
 		resp.Body = b
+		if innermost {
+			a.guardBody(b, resp)
+		}
 	}
 }
 
@@ -59,7 +65,7 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	expired := b.endRead()
-	if n > 0 {
+	if n > 0 && !b.outer {
 		a.pass.content(a)
 	}
 	switch {

@@ -242,7 +242,7 @@ func (c *Call) wake() {
 		}
 		if passed {
 			e := *c.expired
-			e.Sent, e.during = a.sent, a.phase.name()
+			e.Sent, e.during, e.streamed = a.sent, a.phase.name(), a.streamed
 			a.expired = &e
 		} else {
 			a.expired = a.overdue(now)
@@ -252,6 +252,13 @@ func (c *Call) wake() {
 			continue
 		}
 		next = min(next, a.phaseDue, a.endDue)
+		if g := a.guard; g != nil && now >= g.due {
+			g.due = never
+			// What arrives at this very instant is to be read first.
+			c.env.Clock.AfterFunc(0, func() { a.expire(g) })
+		} else if g != nil {
+			next = min(next, g.due)
+		}
 	}
 	c.armed = never
 	if next != never {
@@ -317,8 +324,8 @@ func (c *Call) deliver(resp *http.Response, err error) (*http.Response, error) {
 	}
 	c.mu.Lock()
 	a := c.last
-	if b, ok := resp.Body.(*body); ok && b.a.call == c {
-		a = b.a
+	if b, ok := resp.Body.(interface{ of() *attempt }); ok && b.of().call == c {
+		a = b.of()
 	}
 	c.delivered = a
 	ended := a == nil || a.settled // nil: a layer of the user's answered by itself

@@ -118,7 +118,7 @@ func (e *edge) back(a *attempt, w way, req *http.Request, resp *http.Response, e
 		a.call.last = a
 		result := a.result
 		a.call.mu.Unlock()
-		if b, ok := resp.Body.(*body); result != nil && (!ok || !b.outer) {
+		if b, ok := resp.Body.(*body); result != nil && (!ok || !b.outer) { // it is not replaced
 			a.settle(*result)
 		}
 	}

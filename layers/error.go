@@ -78,11 +78,12 @@ type Error struct {
 	// Err is the cause, if there is one besides.
 	Err error
 
-	timeout bool
-	local   bool  // a refusal of ours, or of the caller's body: never retried, no fault of the server
-	told    bool  // to a caller: one that comes from further in is another call's
-	lent    bool  // the deadline was the caller's, not the policy's
-	during  Phase // what the deadline interrupted
+	timeout  bool
+	local    bool  // a refusal of ours, or of the caller's body: never retried, no fault of the server
+	told     bool  // to a caller: one that comes from further in is another call's
+	lent     bool  // the deadline was the caller's, not the policy's
+	streamed bool  // it cut a stream off that is not guarded
+	during   Phase // what the deadline interrupted
 }
 
 // Error begins with what happened.
@@ -97,7 +98,10 @@ func (e *Error) Error() string {
 		case e.during != "":
 			fmt.Fprintf(&b, ", in phase %s of attempt %d", e.during, e.Attempts)
 		}
-	case e.timeout && !e.local:
+		if e.streamed {
+			b.WriteString(": the response is a stream, which Stream.Enabled on its route bounds by its content instead")
+		}
+	case e.timeout && !e.local && e.Err == nil:
 		fmt.Fprintf(&b, "%s timeout after %v (limit %v)", e.Phase, e.Elapsed, e.Limit)
 	case e.Err != nil:
 		b.WriteString(safeText(e.Err))

@@ -35,6 +35,8 @@ const (
 	KindSend     Kind = "send"     // an attempt passed every gate
 	KindPhase    Kind = "phase"    // an attempt entered Phase
 	KindResponse Kind = "response" // headers with Status arrived
+	KindContent  Kind = "content"  // the first content of a stream arrived, Wait after it was sent
+	KindFailure  Kind = "failure"  // a stream reported the failure Err
 	KindDone     Kind = "done"     // an attempt ended, its body included
 	KindWait     Kind = "wait"     // a wait of length Wait began, in Phase
 	KindRefused  Kind = "refused"  // a limit of ours refused the call or the attempt

@@ -74,7 +74,7 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 		closeBody(req)
 	}
 	a = outcomeOf(a)
-	if err == nil && resp.StatusCode < http.StatusBadRequest && l.set.Check == nil && a.asked == "" {
+	if err == nil && resp.StatusCode < http.StatusBadRequest && l.set.Check == nil && a.asked == "" && !a.streamFailed() {
 		return resp, nil
 	}
 	early := false // a 425 was seen
@@ -119,7 +119,7 @@ type resent struct {
 func (l *retry) resend(a *attempt, wait time.Duration, req *http.Request, body *replay) (next resent, reason string, sent bool) {
 	c := a.call
 	// Reading what the response had to say may have taken the time.
-	if wait > 0 && c.left()-l.set.MinAttempt >= wait {
+	if wait > 0 && c.left()-l.least(a) >= wait {
 		a.emit(Event{Kind: KindWait, Phase: PhaseBackoff, Wait: wait})
 		c.wait(a.base, wait, nil)
 		wait = 0
@@ -127,7 +127,7 @@ func (l *retry) resend(a *attempt, wait time.Duration, req *http.Request, body *
 	if own := a.givenUp(); own != nil {
 		return resent{attempt: a, err: own}, "", true
 	}
-	if c.left()-l.set.MinAttempt < wait {
+	if c.left()-l.least(a) < wait {
 		return next, ReasonDeadline, false
 	}
 	fresh, err := body.next()
@@ -186,7 +186,7 @@ func (l *retry) judge(a *attempt, body *replay, n int, resp *http.Response, err 
 		return no, ReasonNotReplayable, nil
 	}
 	if asked {
-		if c.left() < l.set.MinAttempt {
+		if c.left() < l.least(a) {
 			return no, ReasonDeadline, nil
 		}
 		return 0, "", nil
@@ -194,26 +194,30 @@ func (l *retry) judge(a *attempt, body *replay, n int, resp *http.Response, err 
 	if int(c.account.resends.Load()) >= l.set.MaxAttempts-1 {
 		return no, ReasonAttempts, nil
 	}
-	wait, reason = l.wait(c, n, resp)
+	wait, reason = l.wait(a, n, resp)
 	return wait, reason, nil
 }
 
 // wait returns how long to wait before attempt n+2 of this hop: the backoff,
 // and never less than the server asks for.
-func (l *retry) wait(c *Call, n int, resp *http.Response) (wait time.Duration, reason string) {
+func (l *retry) wait(a *attempt, n int, resp *http.Response) (wait time.Duration, reason string) {
 	var asks time.Duration
 	if resp != nil {
 		asks, _ = hint.RetryAfter(resp.StatusCode, resp.Header, l.env.Clock.Now())
 	}
 	wait = max(l.backoff(n, resp), asks)
 	switch {
-	case c.left()-l.set.MinAttempt < wait:
+	case a.call.left()-l.least(a) < wait:
 		return -1, ReasonDeadline
 	case l.set.MaxHint > 0 && asks > l.set.MaxHint:
 		return -1, ReasonHint
 	}
 	return wait, ""
 }
+
+// least is the time left that another attempt is worth: for a stream, its wait
+// for first content.
+func (l *retry) least(a *attempt) time.Duration { return max(l.set.MinAttempt, a.least) }
 
 // backoff is full jitter over the exponential curve, or the user's.
 func (l *retry) backoff(n int, resp *http.Response) time.Duration {
@@ -255,6 +259,8 @@ func (l *retry) failed(a *attempt, resp *http.Response, e *Error, early bool) (a
 		return again, failed
 	case err != nil:
 		return !e.hopeless(), nil
+	case a.streamFailed():
+		return true, nil
 	case resp.StatusCode == http.StatusTooEarly && early: // RFC 8470 section 5.2
 		return false, nil
 	}

@@ -45,7 +45,7 @@ func (a *attempt) roundTrip(next http.RoundTripper, req *http.Request) (*http.Re
 	if memory && (req.ContentLength <= smallBody || a.limits == nil || a.limits.Write <= 0) {
 		return next.RoundTrip(req)
 	}
-	u := a.guard(req.Body)
+	u := a.uploadOf(req.Body)
 	again := req.GetBody
 	req = req.WithContext(req.Context())
 	req.Body = u
@@ -55,7 +55,7 @@ func (a *attempt) roundTrip(next http.RoundTripper, req *http.Request) (*http.Re
 			if err != nil {
 				return nil, err
 			}
-			return a.guard(b), nil
+			return a.uploadOf(b), nil
 		}
 	}
 	if memory || again != nil && 0 < req.ContentLength && req.ContentLength <= smallBody {
@@ -64,7 +64,7 @@ func (a *attempt) roundTrip(next http.RoundTripper, req *http.Request) (*http.Re
 	return u.roundTrip(next, req)
 }
 
-func (a *attempt) guard(src io.ReadCloser) *upload {
+func (a *attempt) uploadOf(src io.ReadCloser) *upload {
 	u := &upload{a: a, src: src}
 	a.call.mu.Lock()
 	a.upload, u.prev = u, a.upload

@@ -90,7 +90,7 @@ func (t *Transport) parts(r *policy.Resolved) []part {
 	})
 	add("deadline", r.Deadline > 0, func() layers.Layer { return layers.Deadline(t.env, r.Deadline) })
 	add("retry", r.Retry.Enabled == policy.On, func() layers.Layer { return layers.Retry(t.env, r.Retry) })
-	add("hedge", r.Hedge.Enabled == policy.On, func() layers.Layer { return layers.Hedge(t.env, r.Hedge) })
+	add("hedge", r.Hedge.Enabled == policy.On && r.Stream.Enabled != policy.On, func() layers.Layer { return layers.Hedge(t.env, r.Hedge) })
 	add("breaker", r.Breaker.Enabled == policy.On, func() layers.Layer {
 		return layers.CircuitBreaker(t.env, r.BreakerState, r.Breaker)
 	})
@@ -100,6 +100,7 @@ func (t *Transport) parts(r *policy.Resolved) []part {
 		return layers.InFlight(t.env, r.InFlightState, r.InFlight)
 	})
 	add("inner", len(t.inner) > 0, func() layers.Layer { return layers.Inner(t.env, t.inner...) })
+	add("stream", r.Stream.Enabled == policy.On, func() layers.Layer { return layers.StreamGuard(t.env, r.Stream) })
 	add("timeouts", timed(r.Timeouts), func() layers.Layer { return layers.Timeouts(t.env, r.Timeouts) })
 	return parts
 }
