@@ -91,7 +91,7 @@ func (e *Error) Error() string {
 	var b strings.Builder
 	switch {
 	case e.Phase == PhaseDeadline && e.timeout:
-		fmt.Fprintf(&b, "deadline exceeded after %v", e.Elapsed)
+		fmt.Fprintf(&b, "deadline exceeded after %v", brief(e.Elapsed))
 		switch {
 		case e.Attempts == 0:
 			b.WriteString(", before attempt 1 was sent")
@@ -102,7 +102,7 @@ func (e *Error) Error() string {
 			b.WriteString(": the response is a stream, which Stream.Enabled on its route bounds by its content instead")
 		}
 	case e.timeout && !e.local && e.Err == nil:
-		fmt.Fprintf(&b, "%s timeout after %v (limit %v)", e.Phase, e.Elapsed, e.Limit)
+		fmt.Fprintf(&b, "%s timeout after %v (limit %v)", e.Phase, brief(e.Elapsed), e.Limit)
 	case e.Err != nil:
 		b.WriteString(safeText(e.Err))
 	default:
@@ -118,13 +118,24 @@ func (e *Error) Error() string {
 		sep = ", "
 	}
 	if e.RetryAfter > 0 {
-		fmt.Fprintf(&b, "%sretry after %v", sep, e.RetryAfter)
+		fmt.Fprintf(&b, "%sretry after %v", sep, brief(e.RetryAfter))
 		sep = ", "
 	}
 	if sep == ", " {
 		b.WriteByte(')')
 	}
 	return b.String()
+}
+
+// brief leaves out of a duration what no reader of a message cares for.
+func brief(d time.Duration) time.Duration {
+	switch {
+	case d >= time.Second:
+		return d.Round(time.Millisecond)
+	case d >= time.Millisecond:
+		return d.Round(10 * time.Microsecond)
+	}
+	return d
 }
 
 // Unwrap returns Err.

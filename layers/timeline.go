@@ -68,7 +68,7 @@ func (e Event) String() string {
 		words = append(words, e.State.String())
 	}
 	if e.Wait > 0 {
-		words = append(words, e.Wait.String())
+		words = append(words, brief(e.Wait).String())
 	}
 	if e.Status > 0 {
 		words = append(words, strconv.Itoa(e.Status))
