@@ -289,6 +289,9 @@ func (c *Call) callerEnded() error {
 	}
 	select {
 	case <-c.aborted:
+		if c.env.now() >= c.ctxEnd { // http.Client.Timeout ends both at once
+			return context.DeadlineExceeded
+		}
 		return errRequestCanceled
 	default:
 		return nil

@@ -132,6 +132,14 @@ type watchedConn struct {
 	last atomic.Int64
 }
 
+// watchedHalf can also close its writing side, as the caller of an upgraded
+// connection may want.
+type watchedHalf struct{ watchedConn }
+
+func (c *watchedHalf) CloseWrite() error {
+	return c.Conn.(closeWriter).CloseWrite() //nolint:forcetypeassert // See watched.
+}
+
 // watchedTCP keeps the ReadFrom of a TCP connection, and sendfile with it.
 type watchedTCP struct {
 	*net.TCPConn
@@ -140,14 +148,16 @@ type watchedTCP struct {
 }
 
 func watched(conn net.Conn, env *Env) net.Conn {
-	switch conn := conn.(type) {
-	case nil:
+	if conn == nil {
 		return nil
-	case *net.TCPConn:
-		return &watchedTCP{TCPConn: conn, env: env}
-	default:
-		return &watchedConn{Conn: conn, env: env}
 	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		return &watchedTCP{TCPConn: tcp, env: env}
+	}
+	if _, ok := conn.(closeWriter); ok { // a Unix socket, say
+		return &watchedHalf{watchedConn{Conn: conn, env: env}}
+	}
+	return &watchedConn{Conn: conn, env: env}
 }
 
 func (c *watchedConn) Read(p []byte) (int, error) {
