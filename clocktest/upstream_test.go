@@ -462,6 +462,7 @@ func TestUpstreamFailsTest(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
+	//nolint:staticcheck // SA1032 takes ErrReset for what is looked for.
 	if !errors.Is(ErrReset, syscall.ECONNRESET) || !errors.Is(ErrRefused, syscall.ECONNREFUSED) {
 		t.Error("errors do not unwrap")
 	}

@@ -364,7 +364,7 @@ func (a *attempt) hold(resp *http.Response) {
 	}
 	_ = resp.Body.Close()
 	h := &held{data: data, end: io.EOF}
-	if err != io.EOF || len(data) > heldBytes { //nolint:errorlint // io.Reader returns it bare.
+	if err != io.EOF || len(data) > heldBytes {
 		h.data, h.end = data[:min(len(data), heldBytes)], io.ErrUnexpectedEOF
 	}
 	resp.Body = h

@@ -162,7 +162,7 @@ func (b *body) readGuarded(p []byte) (int, error) {
 }
 
 // beginGuarded begins a wait, unless there is something to return without one.
-func (b *body) beginGuarded(p []byte) (n int, err error, over bool) { //nolint:revive // The error is what a Read returns, and over is about both.
+func (b *body) beginGuarded(p []byte) (n int, err error, over bool) {
 	a, g := b.a, b.guard
 	g.mu.Lock()
 	if n = g.monitor.Take(p); n > 0 || len(p) == 0 {
