@@ -52,16 +52,16 @@ func classInvoke(s *scanner, m *memory) verdict {
 // classModel classes an event of any family of models.
 func classModel(e *event, m *memory) verdict {
 	v := verdict{class: Lifecycle}
-	var native *dialect
+	anthropic, openAI := false, false
 	known, finished := false, false
 	s := e.scan()
 	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
 		case "type":
-			native = anthropic
+			anthropic = true
 			s.skip()
 		case "choices":
-			native = openAIChat
+			openAI = true
 			s.skip()
 		case "messageStart", "contentBlockStart", "contentBlockDelta", "contentBlockStop", "messageStop", "metadata":
 			known = true
@@ -99,8 +99,10 @@ func classModel(e *event, m *memory) verdict {
 		}
 	}
 	switch {
-	case native != nil:
-		return native.class(e, m)
+	case anthropic:
+		return classAnthropic(e, m)
+	case openAI:
+		return classOpenAIChat(e, m)
 	case !s.ok():
 		return undecodable
 	case !known && !finished:

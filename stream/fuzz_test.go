@@ -3,7 +3,6 @@ package stream
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -242,9 +241,9 @@ func FuzzDialects(f *testing.F) {
 					same("sorted", sorted)
 				}
 			}
-		} else if json.Valid(data) == false && v.class != Failure && !v.bad && !isDone(data) {
+		} else if !json.Valid(data) && v.class != Failure && !v.bad && !isDone(data) {
 			s := scanner{b: data}
-			if tree(&s); !s.ok() {
+			if s.skip(); !s.ok() {
 				t.Errorf("%s: malformed, and class %d", d.name, v.class)
 			}
 		}
@@ -367,6 +366,9 @@ func FuzzDropKeepalives(f *testing.F) {
 		over := false
 		for _, e := range append(before, atEnd...) {
 			v := anthropic.class(&event{name: []byte(e.Name), data: []byte(e.Data), cut: e.Cut}, nil)
+			if e.Form == bare && v.class != Failure {
+				v.class = Lifecycle
+			}
 			if e.ID = ""; over || v.class != Keepalive {
 				want = append(want, e)
 			}
@@ -382,5 +384,3 @@ func FuzzDropKeepalives(f *testing.F) {
 		}
 	})
 }
-
-var _ = fmt.Sprint

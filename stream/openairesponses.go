@@ -52,6 +52,7 @@ func classOpenAIResponses(e *event, m *memory) verdict {
 	}
 	switch string(typ) {
 	case "error", "response.failed":
+		f.found = f.found || len(f.code) > 0
 		return f.verdict("openai-responses")
 	}
 	if !s.ok() {
