@@ -231,7 +231,7 @@ func (a *attempt) timeout(p Phase, limit, elapsed time.Duration) *Error {
 func (a *attempt) abort() {
 	a.call.mu.Lock()
 	upload := a.upload
-	idle := a.depth == 0 && !a.reading && a.counted
+	idle := a.depth == 0 && !a.reading && (a.counted || a.call.delivered == a)
 	o := outcome{status: a.status, err: a.expired}
 	// Nobody waited on the server, or the deadline was not the policy's.
 	o.abandoned = a.expired.Phase == PhaseDeadline && (idle || a.expired.lent)
@@ -272,7 +272,9 @@ func (a *attempt) settle(o outcome) {
 	if a != &c.first {
 		a.cancel(nil)
 	}
-	a.emit(Event{Kind: KindDone, Status: o.status, Err: o.err})
+	if a.counted {
+		a.emit(Event{Kind: KindDone, Status: o.status, Err: o.err})
+	}
 	if final {
 		c.finish()
 	}

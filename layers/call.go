@@ -319,7 +319,7 @@ func (c *Call) wait(ctx context.Context, d time.Duration, signal <-chan struct{}
 
 // deliver hands the outcome to the caller. The call ends at once, or with the
 // response's body.
-func (c *Call) deliver(resp *http.Response, err error) (*http.Response, error) {
+func (c *Call) deliver(req *http.Request, resp *http.Response, err error) (*http.Response, error) {
 	if err != nil {
 		err = c.failure(err)
 		c.finish()
@@ -327,11 +327,20 @@ func (c *Call) deliver(resp *http.Response, err error) (*http.Response, error) {
 	}
 	c.mu.Lock()
 	a := c.last
+	gone := a == nil || a.settled
+	c.mu.Unlock()
 	if b, ok := resp.Body.(interface{ of() *attempt }); ok && b.of().call == c {
 		a = b.of()
+	} else if gone && c.first.exposed { // an answer of a layer of the user's own
+		a = &c.first
+		if resp.Request == nil {
+			resp.Request = req
+		}
+		a.wrapBody(false, req, resp)
 	}
+	c.mu.Lock()
 	c.delivered = a
-	ended := a == nil || a.settled // nil: a layer of the user's answered by itself
+	ended := a == nil || a.settled
 	c.mu.Unlock()
 	if ended {
 		c.finish()

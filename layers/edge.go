@@ -19,6 +19,7 @@ func (e *edge) send(a *attempt, req *http.Request) (*http.Response, error) {
 		// A layer around the whole call. It holds the call's context, so the
 		// attempts below it get contexts of their own.
 		a.exposed = true
+		a.call.takeBody()
 		return e.next.RoundTrip(req)
 	}
 	way, err := a.leave(e.rank)

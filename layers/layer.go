@@ -90,7 +90,11 @@ func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
 	if s.rank > rankOpen {
 		if a := attemptFrom(req.Context()); a != nil && a.call.env == s.env {
 			if a, req = a.join(s.rank, req); a != nil {
-				return s.send(a, req)
+				resp, err := s.send(a, req)
+				if err != nil && !a.left() { // nobody further in took the body
+					closeBody(req)
+				}
+				return resp, err
 			}
 		}
 	}
@@ -131,7 +135,7 @@ func (s *stage) open(req *http.Request) (*http.Response, error) {
 		}
 	}()
 	resp, err := s.send(&c.first, req)
-	resp, err = c.deliver(resp, err)
+	resp, err = c.deliver(req, resp, err)
 	ended = true
 	return resp, err
 }

@@ -54,9 +54,6 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 	*body = replayOf(req, l.set.Buffer)
 	if body.rec != nil {
 		defer body.release()
-		c.mu.Lock()
-		c.body = nil // the recorder closes it
-		c.mu.Unlock()
 		req = req.WithContext(req.Context())
 		req.Body, _ = body.rec.reader()
 	}
@@ -71,9 +68,6 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 	}
 	budget := a.extra
 	resp, err := l.next.send(a, req)
-	if err != nil && body.rec != nil && !a.left() { // a gate refused it
-		closeBody(req)
-	}
 	a = outcomeOf(a)
 	if err == nil && resp.StatusCode < http.StatusBadRequest && l.set.Check == nil && a.asked == "" && !a.streamFailed() {
 		return resp, nil

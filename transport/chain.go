@@ -48,10 +48,15 @@ func (t *Transport) chain(req *http.Request) (http.RoundTripper, error) {
 		return t.chain(req)
 	}
 	var list []layers.Layer
+	sends := false
 	for _, p := range t.parts(resolved) {
 		list = append(list, p.make())
+		sends = p.name != "match" && p.name != "outer"
 	}
 	t.compiling.Unlock()
+	if !sends { // all is off, and what a call sends has to be known for a send
+		list = append(list, layers.Inner(t.env))
+	}
 	chain := layers.Chain(t.base, list...)
 	if line.Kept {
 		lines.Store(line, chain)

@@ -60,7 +60,12 @@ type result struct {
 
 func (r result) call(t *testing.T) *layers.Call {
 	t.Helper()
-	c, ok := layers.CallFrom(r.resp.Request.Context())
+	return callOf(t, r.resp)
+}
+
+func callOf(t *testing.T, resp *http.Response) *layers.Call {
+	t.Helper()
+	c, ok := layers.CallFrom(resp.Request.Context())
 	if !ok {
 		t.Fatal("the response's request has no call")
 	}

@@ -671,6 +671,7 @@ func TestOuterAnswersOrFailsByItself(t *testing.T) {
 				var last *layers.Call
 				tr := newTransport(t, c, up, policy.Policy{}, outer(around(func(_ http.RoundTripper, req *http.Request) (*http.Response, error) {
 					last, _ = layers.CallFrom(req.Context())
+					req.Body.Close()
 					return answer()
 				})))
 				req := request(t, t.Context(), "POST", url, body)
@@ -683,10 +684,43 @@ func TestOuterAnswersOrFailsByItself(t *testing.T) {
 					equal(t, "whether it wraps the layer's error", errors.Is(e, broken), true)
 				} else if err != nil || resp.StatusCode != 200 {
 					t.Errorf("got %v, %v", resp, err)
+				} else {
+					equal(t, "the call of the answer", callOf(t, resp), last)
+					resp.Body.Close()
 				}
 				equal(t, "the number of closes", int(body.closes.Load()), 1)
 				if last.Err() == nil {
 					t.Error("the call goes on")
+				}
+			})
+		})
+	}
+}
+
+// TestOuterAnswersFromElsewhere: what another RoundTripper sends for the call
+// lives as long as its body, within the call's own context.
+func TestOuterAnswersFromElsewhere(t *testing.T) {
+	slow := clocktest.Reply(200).Chunks(clocktest.Drip("0123456789", 1, time.Second)...)
+	for name, steps := range map[string][]clocktest.Step{"instead": nil, "after a failure": {clocktest.Fail(clocktest.ErrReset)}, "after an answer": {clocktest.Reply(503).Body("busy")}} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				other := clocktest.NewUpstream(t, c, slow)
+				tr := newTransport(t, c, clocktest.NewUpstream(t, c, steps...), retrying(policy.Retry{MaxAttempts: 1}),
+					outer(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+						if steps == nil {
+							return other.RoundTrip(req)
+						}
+						resp, err := next.RoundTrip(req)
+						if err == nil {
+							resp.Body.Close()
+						}
+						return other.RoundTrip(req)
+					})))
+				r := get(t, c, tr)
+				wantStatus(t, r, 200)
+				equal(t, "the body", r.body, "0123456789")
+				if r.call(t).Err() == nil {
+					t.Error("the call goes on after its body")
 				}
 			})
 		})
