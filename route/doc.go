@@ -60,7 +60,8 @@
 //   - No request is cleaned or redirected. So /a/ does not match /a, and patterns
 //     that only unclean paths match (GET //) are accepted.
 //   - A segment that is %2F is like any other, where ServeMux takes it for the
-//     slash at the end. {name} matches no empty segment, anywhere in the path.
+//     slash at the end. {name} matches no empty segment anywhere, and an empty
+//     segment of a pattern no other one, where ServeMux takes it for a wildcard.
 //   - An empty method is GET, and CONNECT is like any other.
 //   - A blank at the start, and ? and # in a path, are refused: a pattern has no query.
 //

@@ -7,7 +7,7 @@ import (
 
 // Overlapping yields the indexes of every two patterns that one request can match,
 // the more general by [Pattern.Compare] first and equivalent ones as they are given.
-// It is what comparing each pattern with each other one finds, without doing so.
+// It finds what comparing every two would, but soon even among thousands.
 func Overlapping(patterns []Pattern) iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {
 		entries := make([]Entry[int], len(patterns))

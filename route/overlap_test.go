@@ -12,7 +12,7 @@ func TestOverlapping(t *testing.T) {
 	for n := range 200 {
 		var patterns []Pattern
 		for range n {
-			patterns = append(patterns, parse(t, pick(patternMethods)+pick(patternHosts)+pick(patternPaths)))
+			patterns = append(patterns, parse(t, pick(patternMethods)+pick(append(patternHosts, "a.b:82"))+pick(patternPaths)))
 		}
 		var want [][2]int
 		for j, q := range patterns {

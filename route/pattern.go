@@ -138,7 +138,7 @@ func checkHost(host string) (reason string) {
 	if found && port == "" {
 		return "a port is missing; remove the colon, and any scheme"
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); found && (err != nil || n == 0 || port[0] == '0') {
+	if _, err := strconv.ParseUint(port, 10, 16); found && (err != nil || port[0] == '0') {
 		return fmt.Sprintf("%q is no port; write a number from 1 to 65535", port)
 	}
 	if strings.HasPrefix(name, "[") {
@@ -205,7 +205,7 @@ func splitHost(host string) (name, port string) {
 
 func cutPort(host string) (name, port string, found bool) {
 	i := strings.LastIndexByte(host, ':')
-	if i <= strings.LastIndexByte(host, ']') { // none, or inside the brackets
+	if i < 0 || i < strings.LastIndexByte(host, ']') { // none, or inside the brackets
 		return host, "", false
 	}
 	return host[:i], host[i+1:], true

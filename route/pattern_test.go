@@ -34,6 +34,7 @@ func TestParse(t *testing.T) {
 		{"/{a}/b/{c...}", "", "", "/{a}/b/{c...}", segs(one("a"), lit("b"), tail("c"))},
 		{"/{type}/{_1é}", "", "", "/{type}/{_1é}", segs(one("type"), one("_1é"))},
 		{"/{x}/", "", "", "/{x}/", segs(one("x"), tail(""))},
+		{"/{x}/x", "", "", "/{x}/x", segs(one("x"), lit("x"))},
 
 		// Every slash separates, and nothing is cleaned.
 		{"//", "", "", "//", segs(lit(""), tail(""))},
@@ -104,6 +105,7 @@ func TestParseErrors(t *testing.T) {
 		{" /", 0, `"" before the blank is no method`},
 		{"A=B /", 0, `"A=B" before the blank is no method`},
 		{"É /", 0, "no method"},
+		{"ł /", 0, "no method"}, // its lowest byte is a letter's
 		{"/a b", 0, "write a blank as %20"},
 
 		{"http://example.com/", 0, "remove the colon, and any scheme"},
@@ -129,6 +131,8 @@ func TestParseErrors(t *testing.T) {
 		{"GET a b/", 4, "' ' cannot stand in a host"},
 		{"::1/", 0, "write an IPv6 address in brackets"},
 		{"[::1/", 0, "no IPv6 address"},
+		{"[1:2:3:4:5:6:7:8:9/", 0, "no IPv6 address"},
+		{"[fe80::1%]x/", 0, "no IPv6 address"},
 		{"[[::1]]/", 0, "no IPv6 address"},
 		{"[::1]x/", 0, "no IPv6 address"},
 		{"[127.0.0.1]/", 0, "no IPv6 address"},

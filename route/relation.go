@@ -154,10 +154,7 @@ func (p Pattern) Common(q Pattern) (_ Request, ok bool) {
 		if i < len(q.segments) && q.segments[i].kind > narrower.kind {
 			narrower = q.segments[i]
 		}
-		path.WriteByte('/')
-		if narrower.kind != rest {
-			path.WriteString(url.PathEscape(narrower.text)) // a name will do for a wildcard
-		}
+		path.WriteString("/" + url.PathEscape(narrower.text)) // a wildcard matches its own name
 	}
 	return Request{
 		Method: cmp.Or(max(p.method, q.method), "GET"), // the greater of "GET" and "HEAD", or of "" and any, is both

@@ -16,7 +16,8 @@ import (
 type Table[V any] struct {
 	hostless *node[V]              // of the patterns without a host
 	hosted   map[string]*node[V]   // by host and port; the key of *.example.com is .example.com
-	exact    map[string][]*node[V] // the answer of trees for each key of hosted that is no wildcard
+	known    map[string][]*node[V] // what trees answers for each key of hosted
+	longest  int                   // of the keys of wildcards, in bytes: no longer end of a host need be looked up
 }
 
 // An Entry is a pattern and its value in a Table.
@@ -49,7 +50,7 @@ func NewTable[V any](entries ...Entry[V]) (*Table[V], error) {
 	if errs != nil {
 		return nil, errors.Join(errs...)
 	}
-	t := &Table[V]{hosted: map[string]*node[V]{}, exact: map[string][]*node[V]{}}
+	t := &Table[V]{hosted: map[string]*node[V]{}, known: map[string][]*node[V]{}}
 	for _, es := range groups(entries, compareHosts) {
 		tree := newNode(es, leaves[:len(es)], 0)
 		leaves = leaves[len(es):]
@@ -60,9 +61,12 @@ func NewTable[V any](entries ...Entry[V]) (*Table[V], error) {
 		}
 	}
 	for host := range t.hosted {
-		if host[0] != '.' {
-			t.exact[host] = t.trees(nil, host)
+		if host[0] == '.' {
+			t.longest = max(t.longest, len(host))
 		}
+	}
+	for host := range t.hosted {
+		t.known[host] = t.trees(nil, host)
 	}
 	return t, nil
 }
@@ -90,7 +94,7 @@ func (t *Table[V]) line(dst []V, method, host, path string, escaped bool) []V {
 	if path == "" || path[0] != '/' {
 		path = "/" + path
 	}
-	trees, ok := t.exact[host]
+	trees, ok := t.known[host]
 	if !ok {
 		var buf [8]*node[V]
 		trees = t.trees(buf[:0], host)
@@ -117,7 +121,7 @@ func (t *Table[V]) trees(dst []*node[V], host string) []*node[V] {
 		key = append(append(key, ':'), port...)
 	}
 	for i := len(name) - 1; i >= 0; i-- {
-		if i > 0 && key[i] != '.' {
+		if i > 0 && (key[i] != '.' || len(name)-i > t.longest) {
 			continue
 		}
 		if n, ok := t.hosted[string(key[i:len(name)])]; ok {

@@ -23,6 +23,11 @@ func newTable(t testing.TB, patterns []Pattern) *Table[string] {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for i, p := range patterns {
+		if entries[i].Value != p.String() {
+			t.Fatal("the entries were moved")
+		}
+	}
 	return table
 }
 
@@ -204,7 +209,7 @@ func TestLineExhaustively(t *testing.T) {
 func TestLineOfFew(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	pick := func(from []string) string { return from[random.IntN(len(from))] }
-	for range 2000 {
+	for range 1000 {
 		var written []string
 		for range 1 + random.IntN(12) {
 			written = append(written, pick(patternMethods)+pick(patternHosts)+pick(patternPaths))
@@ -289,6 +294,7 @@ func TestUnlikeServeMux(t *testing.T) {
 		{[]string{"/", "//"}, "GET", "", "//", "//", "redirected"},
 		{[]string{"/{x}/c"}, "GET", "", "/../c", "/{x}/c", "redirected"},
 		{[]string{"GET //"}, "GET", "", "//", "GET //", "refused"},
+		{[]string{"//b"}, "GET", "", "/a/b", "", "//b"},
 		{[]string{"/{x}"}, "GET", "", "/%2F", "/{x}", ""},
 		{[]string{"/{$}"}, "GET", "", "/%2F", "", "/{$}"},
 		{[]string{"/{x}/a"}, "CONNECT", "", "//a", "", "/{x}/a"},
@@ -387,7 +393,7 @@ func checkLikeServeMux(t *testing.T, patterns []Pattern, method, host, path stri
 	m, _ := newMux(nil)
 	var common []Pattern
 	for _, p := range patterns {
-		if !strings.ContainsAny(p.Host(), "*:") && !hasSlashSegment(p.Path()) && m.add(p.String()) == nil {
+		if !strings.ContainsAny(p.Host(), "*:") && !strings.Contains(p.Path(), "//") && !hasSlashSegment(p.Path()) && m.add(p.String()) == nil {
 			common = append(common, p)
 		}
 	}
