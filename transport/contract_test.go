@@ -142,7 +142,7 @@ func TestTheCallersRequest(t *testing.T) {
 		}))},
 		{name: "no URL", twist: func(r *http.Request) { r.URL = nil }},
 	} {
-		for body, make := range map[string]func(b *tracked, r *http.Request){
+		for body, attach := range map[string]func(b *tracked, r *http.Request){
 			"none": func(*tracked, *http.Request) {},
 			"stream": func(b *tracked, r *http.Request) {
 				r.Body, r.ContentLength = b.open("hello"), -1
@@ -177,7 +177,7 @@ func TestTheCallersRequest(t *testing.T) {
 					req.Header.Set("X-Kept", "yes")
 					req.Host = "other.example"
 					bodies := new(tracked)
-					make(bodies, req)
+					attach(bodies, req)
 					if test.twist != nil {
 						test.twist(req)
 					}

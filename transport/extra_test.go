@@ -69,7 +69,7 @@ func TestRetryBudget(t *testing.T) {
 						n++
 					}
 				}
-				first := math.Min(window.Seconds(), (seconds*time.Second - from).Seconds()) * calls / seconds
+				first := math.Min(window.Seconds(), (seconds*time.Second-from).Seconds()) * calls / seconds
 				if most := 1.1*first + 3*window.Seconds() + 3 + 1; float64(n) > most {
 					t.Errorf("%d sends in the %v from %v, want %.0f at most", n, window, from, most)
 				}

@@ -1003,8 +1003,7 @@ func TestWireUnsentIsProven(t *testing.T) {
 				e := wantError(t, do(c, w, request(t, t.Context(), "POST", kinds[1].url, strings.NewReader("x"))).err)
 				equal(t, "what was sent", e.Sent, layers.Unsent)
 				equal(t, "the number of attempts", e.Attempts, 3)
-				var record tls.RecordHeaderError
-				if !errors.As(e, &record) {
+				if _, ok := errors.AsType[tls.RecordHeaderError](e); !ok {
 					t.Errorf("got %v", e)
 				}
 			})
