@@ -56,7 +56,7 @@ func chunkings(text string) iter.Seq2[string, []string] {
 		}
 		step := 1
 		if len(text) > 4096 {
-			step = 997
+			step = max(997, len(text)/40)
 		}
 		for i := 1; i < len(text); i += step {
 			if !yield("split at "+strconv.Itoa(i), []string{text[:i], text[i:]}) {

@@ -252,7 +252,11 @@ func TestDropKeepalives(t *testing.T) {
 				h.Set("Content-Encoding", "gzip")
 			}
 			for name, chunks := range chunkings(tt.text) {
-				for _, size := range []int{3, 1 << 20} {
+				sizes := []int{3, 1 << 20}
+				if len(tt.text) > maxPrefix {
+					sizes = []int{1 << 10}
+				}
+				for _, size := range sizes {
 					b := Guard(&chunked{slices.Clone(chunks)}, l, Options{Header: h})
 					got, _ := read(b, size)
 					if got != tt.want {
@@ -301,6 +305,9 @@ func TestStatsOf(t *testing.T) {
 
 // Between events, and while it classes them, a guard allocates nothing.
 func TestNoAllocations(t *testing.T) {
+	if poolsLeak {
+		t.Skip("pools leak")
+	}
 	one, _ := deltas(1)
 	wires := map[string]string{"openai-chat/sse of OpenAI": string(one)}
 	for _, c := range load[dialectCase](t, "dialects.json") {

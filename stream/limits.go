@@ -17,48 +17,60 @@ const (
 // Durations are in the usual units of [time.Duration]. On its own a zero limit
 // is off; in a policy a zero limit inherits and a negative one is off. Limits
 // merge field by field.
+//
+// Only time in which a Read of the body waits counts against a limit, and, for
+// FirstContent, the wait for the headers: a caller that takes its time between
+// Reads is not a slow server.
 type Limits struct {
 	// Enabled turns the guard on. It is the section's main setting: no other
-	// field enables it.
+	// field enables it. [Guard] does not ask for it.
 	Enabled Toggle
 
 	// FirstContent bounds the time from the sending of the request to the
-	// first event with content, the wait for headers included.
+	// first event with content, the wait for headers included. Until then no
+	// other limit applies but MinRate.
 	FirstContent time.Duration
-	// Gap bounds the time between two events with content or progress.
+	// Gap bounds the time between two events with content or progress. Where
+	// events cannot be told apart, it bounds the time between two bytes.
 	Gap time.Duration
 	// PingedGap takes the place of Gap when keepalives arrived since the last
-	// content. At least Gap.
+	// content or progress. At least Gap. Zero leaves Gap in its place; negative
+	// sets no limit to such a gap. Of PingedGap and ThinkingGap or ToolGap, the
+	// longer applies.
 	PingedGap time.Duration
 	// ThinkingGap takes the place of Gap while the last content or opened
-	// block is thinking. At least Gap.
+	// block is thinking. At least Gap. Zero and negative are as for PingedGap.
 	ThinkingGap time.Duration
 	// ToolGap takes the place of Gap while the last content or opened block is
-	// the input of a tool. At least Gap.
+	// the input of a tool. At least Gap. Zero and negative are as for PingedGap.
 	ToolGap time.Duration
-	// Linger bounds how long a body may stay open after its terminal event.
+	// Linger bounds how long a body may stay open after its terminal event, or
+	// after a failure. It then ends as if it had been closed.
 	Linger time.Duration
 
 	// MinRate is the least number of bytes a second, measured over
 	// MinRateWindow of waiting. Zero: none.
 	MinRate int64
-	// MinRateWindow is the window of MinRate.
+	// MinRateWindow is the window of MinRate: that many seconds' bytes must come
+	// in each. A window ends as soon as they have come, so that what came in a
+	// burst does not count for the time after it.
 	MinRateWindow time.Duration
 
 	// Hold keeps the response back until its first content, so that an attempt
 	// that dies before it can be retried.
 	Hold Toggle
-	// HoldLimit is the most bytes that are held back.
+	// HoldLimit is the most bytes that are held back. On its own, zero: 256 KiB.
 	HoldLimit int64
 
-	// Dialect names the classifier; "" detects it.
+	// Dialect names the classifier, one of [Dialects]; "" detects it.
 	Dialect string
-	// Classify decides first; Unknown asks the dialect. It cannot be written
-	// in JSON.
+	// Classify decides first; Unknown asks the dialect. It is called during
+	// Read, and must not use the body. It cannot be written in JSON.
 	Classify func(Event) Class
 
 	// DropKeepalives removes keepalives from the bytes that the caller reads,
-	// for clients that fail on comments and blank lines.
+	// for clients that fail on comments and blank lines. In a JSON array, and
+	// where events cannot be told apart, it removes nothing.
 	DropKeepalives Toggle
 	// AllowTruncated accepts an end without a finish or terminal event.
 	AllowTruncated Toggle

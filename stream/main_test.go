@@ -6,4 +6,7 @@ import (
 	"go.uber.org/goleak"
 )
 
+// poolsLeak is true where allocations and memory cannot be counted.
+var poolsLeak bool
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -67,6 +67,8 @@ type Monitor struct {
 	spent    time.Duration // by the waits before it
 	mark     time.Duration // what was spent at the last content or progress, or at the terminal
 	rateMark time.Duration // what was spent when this window of MinRate began
+	ended    time.Duration // how long the gap was that the last bytes ended
+	under    StallKind     // and the limit that it was under
 	rate     int64         // bytes in this window
 
 	dialect  *dialect
@@ -144,32 +146,14 @@ func (m *Monitor) stop(now time.Duration) {
 // exceeds, and what had been spent when that began to count.
 func (m *Monitor) next() (due, limit, from time.Duration, kind StallKind) {
 	l := m.limits
-	limit, from, kind = l.Gap, m.mark, StallGap
+	from = m.mark
 	switch known := m.dialect != nil && !m.opaque; {
 	case m.over:
-		limit = l.Linger
+		limit, kind = l.Linger, StallGap
 	case !m.answered, !m.began && (known || l.FirstContent > 0):
 		limit, from, kind = l.FirstContent, 0, StallFirstContent
 	default:
-		// A limit that is to take the place of Gap does if it is set at all. Of
-		// two, the longer.
-		special := func(d time.Duration, k StallKind) {
-			if d < 0 {
-				d = Never
-			}
-			if d > limit || d != 0 && kind == StallGap {
-				limit, kind = d, k
-			}
-		}
-		switch m.kind {
-		case thinking:
-			special(l.ThinkingGap, StallThinkingGap)
-		case tool:
-			special(l.ToolGap, StallToolGap)
-		}
-		if m.pinged {
-			special(l.PingedGap, StallPingedGap)
-		}
+		limit, kind = m.gapLimit(m.kind, m.pinged)
 	}
 	due = m.dueAt(limit, from)
 	if l.MinRate > 0 && m.answered && !m.over {
@@ -178,6 +162,33 @@ func (m *Monitor) next() (due, limit, from time.Duration, kind StallKind) {
 		}
 	}
 	return due, limit, from, kind
+}
+
+// gapLimit returns the limit of a gap after content of a kind, with or without a
+// keepalive since.
+func (m *Monitor) gapLimit(after kind, pinged bool) (limit time.Duration, kind StallKind) {
+	l := m.limits
+	limit, kind = l.Gap, StallGap
+	// A limit that is to take the place of Gap does if it is set at all. Of two,
+	// the longer.
+	special := func(d time.Duration, k StallKind) {
+		if d < 0 {
+			d = Never
+		}
+		if d > limit || d != 0 && kind == StallGap {
+			limit, kind = d, k
+		}
+	}
+	switch after {
+	case thinking:
+		special(l.ThinkingGap, StallThinkingGap)
+	case tool:
+		special(l.ToolGap, StallToolGap)
+	}
+	if pinged {
+		special(l.PingedGap, StallPingedGap)
+	}
+	return limit, kind
 }
 
 // dueAt returns when this wait will have spent limit, counted from a time spent.
@@ -198,6 +209,7 @@ func (m *Monitor) Bytes(p []byte, now time.Duration) {
 	}
 	m.bytes += int64(len(p))
 	m.lastByte = now
+	mark, after, pinged, gap := m.mark, m.kind, m.pinged, m.began && !m.over
 	if m.limits.MinRate > 0 {
 		m.rate += int64(len(p))
 		if float64(m.rate) >= float64(m.limits.MinRate)*m.limits.MinRateWindow.Seconds() {
@@ -215,6 +227,10 @@ func (m *Monitor) Bytes(p []byte, now time.Duration) {
 	}
 	if m.opaque && !m.over && m.err == nil {
 		m.touch(text)
+	}
+	if gap && (m.mark > mark || m.pinged && !pinged) {
+		_, m.under = m.gapLimit(after, pinged)
+		m.ended = m.spent - mark
 	}
 }
 
@@ -430,6 +446,10 @@ func (m *Monitor) EOF(now time.Duration) error {
 	if m.dialect != nil && !m.opaque && !m.finished && !m.over && m.limits.AllowTruncated <= 0 {
 		return m.end(ErrTruncated)
 	}
+	if m.began && !m.over && m.ended == 0 {
+		_, m.under = m.gapLimit(m.kind, m.pinged)
+		m.ended = m.spent - m.mark
+	}
 	return m.end(io.EOF)
 }
 
@@ -484,6 +504,15 @@ func (m *Monitor) end(err error) error {
 type discard struct{}
 
 func (discard) piece(pieceKind, []byte, *event) {}
+
+// Ended returns how long the gap was that the latest bytes, or the end, brought
+// to its end, and the limit that it was under: by content, progress or a
+// terminal, and also by the first keepalive, after which another limit holds. It
+// is 0 if they ended none, and once it has been asked.
+func (m *Monitor) Ended() (gap time.Duration, under StallKind) {
+	gap, m.ended = m.ended, 0
+	return gap, m.under
+}
 
 // Err returns how the stream ended; nil: it has not.
 func (m *Monitor) Err() error { return m.err }
