@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weir-go/weir/policy"
 )
 
 // Sent says how far the last attempt of a failed call got.
@@ -198,6 +200,9 @@ func safeText(err error) string {
 		return "malformed message from the server"
 	}
 	text := err.Error()
+	if _, ok := errors.AsType[*policy.ConfigError](err); ok { // it quotes patterns
+		return text
+	}
 	if inner, ok := errors.AsType[*url.Error](err); ok {
 		text = strings.ReplaceAll(text, inner.Error(), safeText(inner))
 	}
