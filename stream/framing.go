@@ -60,6 +60,9 @@ type buffers struct{ line, name, data []byte }
 var bufferPool = sync.Pool{New: func() any { return new(buffers) }}
 
 func (b *buffers) free() {
+	if cap(b.data) > 4*maxPrefix { // a filter's, for a caller that reads very much at once
+		b.data = nil
+	}
 	b.line, b.name, b.data = b.line[:0], b.name[:0], b.data[:0]
 	bufferPool.Put(b)
 }

@@ -45,7 +45,7 @@ type outcome struct {
 // rule whether it ends the stream.
 func model(l *Limits, headers int, steps []modelStep) (o outcome) {
 	now, charged := 0, 0 // the time, and the part of it that was spent waiting
-	mark, kind := 0, noKind
+	mark, kind := 0, text
 	began, pinged, finished, over := false, false, false, false
 	seconds := func(d time.Duration) int { return int(d / time.Second) }
 	stalled := func() bool {
@@ -162,7 +162,7 @@ func monitored(l *Limits, headers int, steps []modelStep) (o outcome) {
 		s := m.Stats()
 		o.contents, o.keepalives, o.first = s.Contents, s.Keepalives, int(s.FirstContent/time.Second)
 		for i, gap := range m.gaps {
-			o.gap[i] = int(gap / time.Second)
+			o.gap[i+1] = int(gap / time.Second)
 		}
 		var stall *StallError
 		if errors.As(err, &stall) {

@@ -58,9 +58,10 @@ type Monitor struct {
 	pinged    bool // there was a keepalive since the last content or progress
 	finished  bool
 	over      bool // there was a terminal or a failure
+	endedKind kind // of the content before the gap that ended
+	endedPing bool // there was a keepalive in it before
 	headLen   uint8
 	head      [sniffLen]byte // what has been sniffed at so far
-	undecoded int32
 
 	// Limits are measured in time that waits have spent.
 	since    time.Duration // when this wait began, or else the last that was heard of the time
@@ -68,7 +69,6 @@ type Monitor struct {
 	mark     time.Duration // what was spent at the last content or progress, or at the terminal
 	rateMark time.Duration // what was spent when this window of MinRate began
 	ended    time.Duration // how long the gap was that the last bytes ended
-	under    StallKind     // and the limit that it was under
 	rate     int64         // bytes in this window
 
 	dialect  *dialect
@@ -79,9 +79,11 @@ type Monitor struct {
 	err      error // how the stream ended
 	first    time.Duration
 	lastByte time.Duration
-	gaps     [tool + 1]time.Duration
+	gaps     [tool]time.Duration // the longest by kind, which begin at 1
 	bytes    int64
 	counts   [Failure + 1]int32 // by class; Unknown: of a type that the dialect does not know
+
+	undecoded int32
 }
 
 // A caller is what it takes to ask the caller's classifier.
@@ -91,9 +93,12 @@ type caller struct {
 }
 
 // Start readies m for a stream whose request is sent now, at time 0, and begins
-// the wait for its headers. Limits may be shared, and must not change.
+// the wait for its headers. Limits may be shared, and must not change; nil is none.
 func (m *Monitor) Start(l *Limits) {
-	*m = Monitor{limits: l, waiting: true, dialect: dialectOf(l.Dialect)}
+	if l == nil {
+		l = new(Limits)
+	}
+	*m = Monitor{limits: l, waiting: true, dialect: dialectOf(l.Dialect), kind: text}
 	if l.Classify != nil {
 		m.caller = new(caller)
 	}
@@ -229,8 +234,7 @@ func (m *Monitor) Bytes(p []byte, now time.Duration) {
 		m.touch(text)
 	}
 	if gap && (m.mark > mark || m.pinged && !pinged) {
-		_, m.under = m.gapLimit(after, pinged)
-		m.ended = m.spent - mark
+		m.ended, m.endedKind, m.endedPing = m.spent-mark, after, pinged
 	}
 }
 
@@ -340,7 +344,7 @@ func (m *Monitor) class(e *event) verdict {
 		m.opaque = true
 		return verdict{}
 	}
-	if m.template.fits(e) {
+	if e.form == plain && m.template.fits(e) {
 		return verdict{class: Content, kind: m.template.kind}
 	}
 	v := m.dialect.class(e, &m.memory)
@@ -425,7 +429,7 @@ func (m *Monitor) advance(k kind) {
 // measure notes how long the gap is so far.
 func (m *Monitor) measure() {
 	if m.began {
-		m.gaps[m.kind] = max(m.gaps[m.kind], m.spent-m.mark)
+		m.gaps[m.kind-1] = max(m.gaps[m.kind-1], m.spent-m.mark)
 	}
 }
 
@@ -447,8 +451,7 @@ func (m *Monitor) EOF(now time.Duration) error {
 		return m.end(ErrTruncated)
 	}
 	if m.began && !m.over && m.ended == 0 {
-		_, m.under = m.gapLimit(m.kind, m.pinged)
-		m.ended = m.spent - m.mark
+		m.ended, m.endedKind, m.endedPing = m.spent-m.mark, m.kind, m.pinged
 	}
 	return m.end(io.EOF)
 }
@@ -510,8 +513,9 @@ func (discard) piece(pieceKind, []byte, *event) {}
 // terminal, and also by the first keepalive, after which another limit holds. It
 // is 0 if they ended none, and once it has been asked.
 func (m *Monitor) Ended() (gap time.Duration, under StallKind) {
+	_, under = m.gapLimit(m.endedKind, m.endedPing)
 	gap, m.ended = m.ended, 0
-	return gap, m.under
+	return gap, under
 }
 
 // Err returns how the stream ended; nil: it has not.
@@ -558,7 +562,7 @@ func (m *Monitor) Stats() Stats {
 	s := Stats{
 		Dialect: m.dialectName(), Framing: m.framing.String(), Encoded: m.encoded,
 		FirstContent: m.first,
-		Gap:          max(m.gaps[noKind], m.gaps[text]), ThinkingGap: m.gaps[thinking], ToolGap: m.gaps[tool],
+		Gap:          m.gaps[text-1], ThinkingGap: m.gaps[thinking-1], ToolGap: m.gaps[tool-1],
 		Contents: int(m.counts[Content]), Progresses: int(m.counts[Progress]),
 		Lifecycles: int(m.counts[Lifecycle]), Keepalives: int(m.counts[Keepalive]),
 		Unknown: int(m.counts[Unknown]), Undecodable: int(m.undecoded),
