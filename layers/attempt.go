@@ -98,11 +98,13 @@ type attempt struct {
 	least    time.Duration // a further attempt is not worth less time
 	streamed bool          // the response says it is a stream, and is not guarded
 
-	expired *Error
-	settled bool
-	reading bool
-	status  int
-	result  *outcome // how the body ended while the send was still inside
+	expired   *Error
+	settled   bool
+	reading   bool
+	readSince instant       // when the latest Read of the body began
+	longest   time.Duration // how long the longest took, if there is an observer
+	status    int
+	result    *outcome // how the body ended while the send was still inside
 
 	replay  replay  // of the retry layer that began it
 	askable *replay // of the retry layer that can be asked
@@ -265,6 +267,7 @@ func (a *attempt) settle(o outcome) {
 	}
 	final := c.delivered == a
 	n := a.nEnds
+	longest := a.longest
 	c.mu.Unlock()
 	for n--; n >= 0; n-- {
 		a.ends[n].ended(a, o)
@@ -273,7 +276,7 @@ func (a *attempt) settle(o outcome) {
 		a.cancel(nil)
 	}
 	if a.counted {
-		a.emit(Event{Kind: KindDone, Status: o.status, Err: o.err})
+		a.emit(Event{Kind: KindDone, Status: o.status, Err: o.err, Longest: longest, Abandoned: o.abandoned})
 	}
 	if final {
 		c.finish()

@@ -139,8 +139,12 @@ func (b *body) beginRead() error {
 	}
 	if b.timed() && !a.settled {
 		a.reading = true
-		if a.limits != nil && a.limits.Read > 0 {
-			a.enterPhase(phaseBody, c.env.now())
+		timed := a.limits != nil && a.limits.Read > 0
+		if timed || c.env.Observer != nil {
+			a.readSince = c.env.now()
+		}
+		if timed {
+			a.enterPhase(phaseBody, a.readSince)
 		}
 	}
 	return nil
@@ -151,6 +155,9 @@ func (b *body) endRead() error {
 	b.a.call.mu.Lock()
 	defer b.a.call.mu.Unlock()
 	if b.timed() {
+		if b.a.reading && b.a.call.env.Observer != nil {
+			b.a.longest = max(b.a.longest, b.a.call.env.now()-b.a.readSince)
+		}
 		b.a.reading = false
 		b.a.leavePhase()
 	}

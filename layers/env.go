@@ -24,6 +24,7 @@ type Env struct {
 	Rand func() float64
 
 	once   sync.Once
+	gaps   bool      // the observer wants KindGap
 	epoch  time.Time // what instants count from
 	alarms sync.Pool // of *alarm, stopped
 	states states
@@ -47,6 +48,9 @@ func (e *Env) ready() *Env {
 		}
 		if e.Rand == nil {
 			e.Rand = rand.Float64
+		}
+		if w, ok := e.Observer.(interface{ Wants(Kind) bool }); ok {
+			e.gaps = w.Wants(KindGap)
 		}
 		e.epoch = e.Clock.Now()
 		e.extra.env = e

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/weir-go/weir/stream"
 )
 
 // Phase is a part of a call that takes time and can be bounded.
@@ -36,6 +38,7 @@ const (
 	KindPhase    Kind = "phase"    // an attempt entered Phase
 	KindResponse Kind = "response" // headers with Status arrived
 	KindContent  Kind = "content"  // the first content of a stream arrived, Wait after it was sent
+	KindGap      Kind = "gap"      // a gap of a stream ended after Wait; see [Observer]
 	KindFailure  Kind = "failure"  // a stream reported the failure Err
 	KindDone     Kind = "done"     // an attempt ended, its body included
 	KindWait     Kind = "wait"     // a wait of length Wait began, in Phase
@@ -55,6 +58,10 @@ type Event struct {
 	Status  int
 	State   State // of a breaker
 	Err     error
+
+	Gap       stream.StallKind // of a gap: the limit that it was under
+	Longest   time.Duration    // of a done: the longest Read of the body
+	Abandoned bool             // of a done: the caller closed the body or gave up, or another send was faster
 }
 
 // LogValue implements slog.LogValuer.
@@ -83,6 +90,10 @@ func (e Event) LogValue() slog.Value {
 // of the call and never under a lock of ours: a slow observer delays its own
 // call and no other. It may be called concurrently. The context is the
 // attempt's or the call's; [CallFrom] finds the call in it.
+//
+// An event of [KindGap] comes with every few tokens of a stream. Only an
+// Observer with a method Wants(Kind) bool is told of them, if that returns true
+// for KindGap. It is asked once.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }

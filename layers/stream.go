@@ -216,7 +216,11 @@ func (b *body) endGuarded(p []byte, err error) (int, error) {
 	news := failure != nil && !g.failed
 	g.began, g.failed = g.began || began, failure != nil
 	filters := g.monitor.Filters()
+	gap, under := g.monitor.Ended()
 	g.mu.Unlock()
+	if gap > 0 && a.call.env.gaps {
+		a.emit(Event{Kind: KindGap, Phase: PhaseGap, Wait: gap, Gap: under})
+	}
 	if began {
 		a.opened()
 		a.emit(Event{Kind: KindContent, Phase: PhaseFirst, Wait: now})
