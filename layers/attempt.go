@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/policy"
@@ -87,11 +88,16 @@ type attempt struct {
 	limits   *policy.Timeouts // nil: no phase is timed
 	since    instant          // when the phase began
 	phaseDue instant
+	lastCall bool          // phaseDue has passed just now
 	endDue   instant       // of the whole attempt
 	endLimit time.Duration // what endDue enforces
 	hooked   bool          // the base fires hooks
 	secure   bool          // TLS follows a dial
 	conn     net.Conn      // that the send got
+
+	traced    atomic.Pointer[hooks] // what ctx answers for httptrace; nil: nothing
+	dialTrace context.Context       // the same for a dial
+
 	dial     *dialing      // the latest
 	upload   *upload       // the guarded request body
 	guard    *guard        // of the stream; nil: the response is none
@@ -121,7 +127,7 @@ type attempt struct {
 
 	turns turns // of the rate budgets
 	pass  pass  // of the breaker
-	slot  *slot // of the in-flight limit
+	slot  slot  // of the in-flight limit
 
 	next *attempt // in Call.live
 	hit  *attempt // in one run of Call.wake
@@ -144,6 +150,9 @@ type child struct {
 func (c *child) Value(key any) any {
 	if key == (callKey{}) {
 		return &c.attempt
+	}
+	if v := c.traceValue(c.Context, key); v != nil {
+		return v
 	}
 	return c.Context.Value(key)
 }
@@ -174,7 +183,7 @@ func (a *attempt) onEnd(e ender) {
 
 // enterPhase starts the clock of a phase. The mutex must be held.
 func (a *attempt) enterPhase(p phase, now instant) {
-	a.phase, a.since, a.phaseDue = p, now, never
+	a.phase, a.since, a.phaseDue, a.lastCall = p, now, never, false
 	if a.limits == nil {
 		return
 	}
@@ -215,11 +224,18 @@ func (a *attempt) overdue(now instant) *Error {
 		// Bytes may trickle in unseen: inside one chunk, one block of gzip,
 		// or the header.
 		if last, known := lastRead(a.conn, a.call.env); known && last > a.since {
-			a.since, a.phaseDue = last, after(last, limit)
+			a.since, a.phaseDue, a.lastCall = last, after(last, limit), false
 		}
 		if now < a.phaseDue {
 			return nil
 		}
+	}
+	if !a.lastCall && (a.phase == phaseRead || a.phase == phaseBody) {
+		// What arrives at this very instant is to be read first.
+		a.lastCall = true
+		c := a.call
+		c.env.Clock.AfterFunc(0, c.wake)
+		return nil
 	}
 	return a.timeout(a.phase.name(), limit, now-a.since)
 }

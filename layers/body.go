@@ -16,6 +16,7 @@ type body struct {
 	status int
 	answer int  // of the attempt, which may get another if a layer of the user's asks again
 	outer  bool // around a body of the user's, whose Reads are timed further in
+	whole  bool // its end cannot be mistaken
 	err    error
 	shut   atomic.Bool
 
@@ -43,6 +44,7 @@ func (a *attempt) wrapBody(innermost bool, req *http.Request, resp *http.Respons
 			b = &body{outer: !innermost}
 		}
 		b.ReadCloser, b.a, b.status, b.answer = resp.Body, a, resp.StatusCode, a.answers
+		b.whole = resp.ContentLength >= 0 || resp.Uncompressed
 		resp.Body = b
 		if innermost {
 			a.guardBody(b, resp)
@@ -69,7 +71,7 @@ func (b *body) Read(p []byte) (int, error) {
 		a.pass.content(a)
 	}
 	switch {
-	case err == io.EOF:
+	case err == io.EOF && b.complete(expired):
 		b.end(nil)
 		b.err = err
 	case err == nil && expired == nil:
@@ -84,6 +86,13 @@ func (b *body) Read(p []byte) (int, error) {
 		err = b.err
 	}
 	return n, err
+}
+
+// complete reports whether an end of the body is the end of the response. A
+// server that sees the caller or a limit of ours give up may end a body without
+// a length as if it were whole, and be heard before the connection is closed.
+func (b *body) complete(expired error) bool {
+	return expired == nil && b.a.givenUp() == nil || b.whole
 }
 
 // end settles the attempt with how the body ended; nil is its end.
@@ -187,7 +196,8 @@ func (a *attempt) bodyEnded(answer int, o outcome) {
 	}
 	inside := a.depth > 0
 	if inside && a.result == nil {
-		a.result = &o
+		result := o // o itself stays off the heap
+		a.result = &result
 	}
 	a.call.mu.Unlock()
 	if !inside {

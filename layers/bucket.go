@@ -325,6 +325,12 @@ type claim struct {
 // takeAll takes every claim, or none. The claims are in the order of their
 // buckets' ids.
 func takeAll(claims []claim) bool {
+	if len(claims) == 1 {
+		b := claims[0].b
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.take(b.env.now(), claims[0].n)
+	}
 	for _, c := range claims {
 		c.b.mu.Lock()
 		defer c.b.mu.Unlock()

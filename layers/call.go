@@ -66,6 +66,9 @@ func (c *Call) Value(key any) any {
 	if key == (callKey{}) {
 		return &c.first
 	}
+	if v := c.first.traceValue(c.Context, key); v != nil {
+		return v
+	}
 	return c.Context.Value(key)
 }
 
@@ -251,7 +254,10 @@ func (c *Call) wake() {
 			a.hit, hit = hit, a
 			continue
 		}
-		next = min(next, a.phaseDue, a.endDue)
+		next = min(next, a.endDue)
+		if !a.lastCall {
+			next = min(next, a.phaseDue)
+		}
 		if g := a.guard; g != nil && now >= g.due {
 			g.due = never
 			// What arrives at this very instant is to be read first.

@@ -96,9 +96,13 @@ func (d *dialing) dialed(conn net.Conn) {
 
 // handshaken is told that the TLS handshake has succeeded. The connection may
 // be handed to any request from now on.
-func (d *dialing) handshaken() {
-	d.a.call.mu.Lock()
-	defer d.a.call.mu.Unlock()
+func (a *attempt) handshaken() {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	d := a.dial
+	if d == nil {
+		return
+	}
 	if d.poisoned {
 		_ = d.conn.SetDeadline(time.Time{})
 	}

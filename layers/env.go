@@ -27,6 +27,7 @@ type Env struct {
 	gaps   bool      // the observer wants KindGap
 	epoch  time.Time // what instants count from
 	alarms sync.Pool // of *alarm, stopped
+	hooks  sync.Pool // of *hooks, that tell nobody
 	states states
 	extra  keyed[*extraBudget] // by origin
 }

@@ -118,14 +118,14 @@ func (p *slot) leave() {
 }
 
 func (l *inFlight) send(a *attempt, req *http.Request) (*http.Response, error) {
-	p := &slot{s: l.states.of(l.key, req)}
+	p := &a.slot
+	p.s = l.states.of(l.key, req)
 	if !p.s.try(p) {
 		if err := l.wait(a, p); err != nil {
 			p.leave()
 			return nil, err
 		}
 	}
-	a.slot = p
 	a.onEnd(p)
 	defer func() {
 		if !a.left() { // refused further in, or a panic

@@ -1,9 +1,7 @@
 package layers
 
 import (
-	"crypto/tls"
 	"net/http"
-	"net/http/httptrace"
 
 	"github.com/weir-go/weir/policy"
 )
@@ -40,42 +38,7 @@ func (l *timeouts) send(a *attempt, req *http.Request) (*http.Response, error) {
 	if l.limits.Attempt > 0 {
 		a.boundBy(l.limits.Attempt)
 	}
-	ctx := httptrace.WithClientTrace(req.Context(), a.trace())
-	return l.next.send(a, req.WithContext(ctx))
-}
-
-// trace returns the hooks that follow the attempt through the base. They come
-// from several goroutines, late, twice or out of order: a dial goes on after
-// its request was served by another connection, and net/http starts again by
-// itself on a connection that turned out dead.
-func (a *attempt) trace() *httptrace.ClientTrace {
-	connect := func() { a.enter(phaseConnect) }
-	return &httptrace.ClientTrace{
-		GetConn:           func(string) { a.enter(phasePool) },
-		DNSStart:          func(httptrace.DNSStartInfo) { connect() },
-		ConnectStart:      func(string, string) { connect() },
-		TLSHandshakeStart: connect,
-		TLSHandshakeDone: func(_ tls.ConnectionState, err error) {
-			a.call.mu.Lock()
-			d := a.dial
-			a.call.mu.Unlock()
-			if d != nil && err == nil {
-				d.handshaken()
-			}
-		},
-		GotConn: func(info httptrace.GotConnInfo) {
-			a.call.mu.Lock()
-			a.conn = info.Conn
-			a.call.mu.Unlock()
-			a.enter(phaseWrite)
-		},
-		Wait100Continue: func() { a.enter(phaseRead) },
-		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			if info.Err == nil {
-				a.enter(phaseRead)
-			}
-		},
-	}
+	return a.trace(l.next, req)
 }
 
 // enter moves the attempt to a phase if that follows from where it is.

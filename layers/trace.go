@@ -1,0 +1,147 @@
+package layers
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+)
+
+// hooks follow an attempt through the base. They come from several goroutines,
+// late, twice or out of order: a dial goes on after its request was served by
+// another connection, and net/http starts again by itself on a connection that
+// turned out dead.
+type hooks struct {
+	trace httptrace.ClientTrace
+	a     atomic.Pointer[attempt] // whom they tell; nil: nobody
+
+	// Under the mutex of the attempt's call.
+	taken bool // the base has seen the trace
+	conns int  // that were asked for
+	idle  bool // the connection was in the pool
+	wrote bool // the request is written
+}
+
+func newHooks() *hooks {
+	h := new(hooks)
+	connect := func() { h.enter(phaseConnect) }
+	h.trace = httptrace.ClientTrace{
+		GetConn:           func(string) { h.enter(phasePool) },
+		DNSStart:          func(httptrace.DNSStartInfo) { connect() },
+		ConnectStart:      func(string, string) { connect() },
+		TLSHandshakeStart: connect,
+		TLSHandshakeDone: func(_ tls.ConnectionState, err error) {
+			if a := h.a.Load(); a != nil && err == nil {
+				a.handshaken()
+			}
+		},
+		GotConn: func(info httptrace.GotConnInfo) {
+			if a := h.a.Load(); a != nil {
+				a.call.mu.Lock()
+				a.conn, h.idle = info.Conn, info.WasIdle
+				a.call.mu.Unlock()
+				a.enter(phaseWrite)
+			}
+		},
+		Wait100Continue: func() { h.enter(phaseRead) },
+		WroteRequest: func(info httptrace.WroteRequestInfo) {
+			if info.Err == nil {
+				h.enter(phaseRead)
+			}
+		},
+	}
+	return h
+}
+
+func (h *hooks) enter(p phase) {
+	a := h.a.Load()
+	if a == nil {
+		return
+	}
+	a.call.mu.Lock()
+	switch p {
+	case phasePool:
+		h.conns++
+	case phaseRead:
+		h.wrote = true
+	}
+	a.call.mu.Unlock()
+	a.enter(p)
+}
+
+// trace sends req with hooks.
+//
+// A trace is a value of the context, under a key that httptrace keeps to
+// itself. The attempt's own context answers for that key, so that the usual
+// send needs no further context and no copy of the request. If the request has
+// another context by now, or the caller a trace of its own, they are put
+// together as httptrace does it.
+func (a *attempt) trace(next sender, req *http.Request) (*http.Response, error) {
+	env := a.call.env
+	h, _ := env.hooks.Get().(*hooks)
+	if h == nil {
+		h = newHooks()
+	}
+	h.a.Store(a)
+	if traceKey == nil || req.Context() != a.ctx || httptrace.ContextClientTrace(a.base) != nil {
+		return next.send(a, req.WithContext(httptrace.WithClientTrace(req.Context(), &h.trace)))
+	}
+	a.traced.Store(h)
+	resp, err := next.send(a, req)
+	a.traced.Store(nil)
+	a.call.mu.Lock()
+	// On a pooled connection nobody has the hooks once the request is written.
+	again := !h.taken || err == nil && h.conns == 1 && h.idle && h.wrote && a.dialTrace == nil
+	a.call.mu.Unlock()
+	if again {
+		h.a.Store(nil)
+		h.taken, h.conns, h.idle, h.wrote = false, 0, false, false
+		env.hooks.Put(h)
+	}
+	return resp, err
+}
+
+// traceKey is what httptrace looks for in a context.
+var traceKey = func() any {
+	var c keyCatcher
+	httptrace.ContextClientTrace(&c)
+	return c.key
+}()
+
+// keyCatcher is a context that notes what it is asked for.
+type keyCatcher struct {
+	context.Context
+	key any
+}
+
+func (c *keyCatcher) Value(key any) any {
+	c.key = key
+	return nil
+}
+
+// traceValue is what the context of a traced attempt adds to plain, which it
+// wraps.
+func (a *attempt) traceValue(plain context.Context, key any) any {
+	h := a.traced.Load()
+	if h == nil {
+		return nil
+	}
+	a.call.mu.Lock()
+	dials, ctx := a.phase == phasePool || a.phase == phaseConnect, a.dialTrace
+	h.taken = h.taken || dials || key == traceKey
+	a.call.mu.Unlock()
+	switch {
+	case dials && ctx == nil: // a dial looks for the hooks of package net too
+		ctx = httptrace.WithClientTrace(plain, &h.trace)
+		a.call.mu.Lock()
+		a.dialTrace = ctx
+		a.call.mu.Unlock()
+		return ctx.Value(key)
+	case dials:
+		return ctx.Value(key)
+	case key == traceKey:
+		return &h.trace
+	}
+	return nil
+}
