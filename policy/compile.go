@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -244,11 +245,19 @@ type Line struct {
 // Line returns the line of a request. It allocates only for a line that the
 // table has not kept.
 func (t *Table) Line(method, host, escapedPath string) *Line {
-	var (
-		ids [16]int
-		key [64]byte
-	)
-	line := t.tree.Line(ids[:0], method, host, escapedPath)
+	var ids [16]int
+	return t.line(t.tree.Line(ids[:0], method, host, escapedPath))
+}
+
+// LineURL is [Table.Line] with the host and the escaped path of u, and faster.
+func (t *Table) LineURL(method string, u *url.URL) *Line {
+	var ids [16]int
+	return t.line(t.tree.LineURL(ids[:0], method, u))
+}
+
+// line returns the line of the routes that a request matches.
+func (t *Table) line(line []int) *Line {
+	var key [64]byte
 	k := key[:0]
 	for _, id := range line {
 		k = binary.AppendUvarint(k, uint64(id))

@@ -144,20 +144,18 @@ func match(table *policy.Table, req *http.Request) (*policy.Line, error) {
 	if req.URL == nil {
 		return nil, errNoURL
 	}
-	return table.Line(req.Method, req.URL.Host, path(req.URL)), nil
+	if u := req.URL; u.Opaque != "" {
+		return table.Line(req.Method, u.Host, opaquePath(u)), nil
+	}
+	return table.LineURL(req.Method, req.URL), nil
 }
 
-// path is the path as it is sent.
-func path(u *url.URL) string {
-	if u.Opaque == "" {
-		return u.EscapedPath()
+// opaquePath is the path of a URL that is sent as it is written in Opaque.
+func opaquePath(u *url.URL) string {
+	rest, hasHost := strings.CutPrefix(u.Opaque, "//")
+	if !hasHost {
+		return u.Opaque
 	}
-	p := u.Opaque
-	if rest, ok := strings.CutPrefix(p, "//"); ok {
-		p = rest[len(rest):]
-		if i := strings.IndexByte(rest, '/'); i >= 0 {
-			p = rest[i:] // beyond the host
-		}
-	}
-	return p
+	_, p, _ := strings.Cut(rest, "/")
+	return "/" + p
 }
