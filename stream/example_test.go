@@ -62,8 +62,7 @@ data: {"choices":[{"delta":{"content":" upon"}}]}
 
 	text, err := io.ReadAll(resp.Body)
 	fmt.Println(strings.Count(string(text), "content"), "pieces of text")
-	var stall *stream.StallError
-	if errors.As(err, &stall) {
+	if stall, ok := errors.AsType[*stream.StallError](err); ok {
 		fmt.Println("stalled:", stall.Kind, stall.Limit, "in a stream of", stall.Dialect)
 	}
 	// Output:

@@ -108,7 +108,7 @@ func FuzzNDJSON(f *testing.F) {
 	f.Add([]byte("{\"a\":1}\n\n{}\r\n \n[1"), uint64(1))
 	f.Fuzz(func(t *testing.T, text []byte, seed uint64) {
 		var want []recorded
-		for _, line := range strings.Split(string(text), "\n") {
+		for line := range strings.SplitSeq(string(text), "\n") {
 			if len(bytes.TrimSpace([]byte(line))) > 0 || len(line) > maxPrefix {
 				want = append(want, recorded{Data: line[:min(len(line), maxPrefix)], Cut: len(line) > maxPrefix})
 			}

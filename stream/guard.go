@@ -67,6 +67,11 @@ type Body struct {
 	closed  bool
 }
 
+// maxRead is the most that is read at once. A Read of net/http goes on until a
+// chunk of the transfer encoding, or the buffer, is at its end; with a large buffer,
+// it would look like silence when a large chunk comes slowly.
+const maxRead = 4 << 10
+
 func (b *Body) now() time.Duration { return b.clock.Since(b.sent) }
 
 // Read reads from the body. Once a limit is exceeded it returns, after the bytes
@@ -79,7 +84,7 @@ func (b *Body) Read(p []byte) (int, error) {
 		if n, err := b.begin(p); n > 0 || err != nil || len(p) == 0 {
 			return n, err
 		}
-		n, err := b.body.Read(p)
+		n, err := b.body.Read(p[:min(len(p), maxRead)])
 		n, err = b.ended(p[:n], err)
 		if n > 0 || err != nil {
 			return n, err

@@ -164,8 +164,7 @@ func monitored(l *Limits, headers int, steps []modelStep) (o outcome) {
 		for i, gap := range m.gaps {
 			o.gap[i+1] = int(gap / time.Second)
 		}
-		var stall *StallError
-		if errors.As(err, &stall) {
+		if stall, ok := errors.AsType[*StallError](err); ok {
 			o.kind = stall.Kind
 		} else {
 			o.err = err

@@ -284,14 +284,18 @@ func (f *sse) addData(v []byte) {
 		return
 	}
 	f.keep()
-	cutNewline, cut := false, false
 	if f.block.hasData {
-		f.buf.data, cutNewline = appendUpTo(f.buf.data, []byte("\n"), maxPrefix)
+		f.append([]byte("\n"))
 	}
-	f.buf.data, cut = appendUpTo(f.buf.data, v, maxPrefix)
+	f.append(v)
 	f.block.hasData = true
-	f.event.cut = f.event.cut || cutNewline || cut
 	f.event.data = f.buf.data
+}
+
+func (f *sse) append(p []byte) {
+	var cut bool
+	f.buf.data, cut = appendUpTo(f.buf.data, p, maxPrefix)
+	f.event.cut = f.event.cut || cut
 }
 
 // setRetry takes digits only, saturating.
