@@ -308,7 +308,7 @@ func TestNoAllocations(t *testing.T) {
 	if poolsLeak {
 		t.Skip("pools leak")
 	}
-	one, _ := deltas(1)
+	one, _ := deltas(1, false)
 	wires := map[string]string{"openai-chat/sse of OpenAI": string(one)}
 	for _, c := range load[dialectCase](t, "dialects.json") {
 		if c.Prefix == "" && !c.EOF && (c.Class == "content" || c.Class == "progress" || c.Class == "keepalive" || c.Class == "lifecycle") {

@@ -143,31 +143,31 @@ func (s *scanner) elem() bool {
 // str takes a string, whose quote is next, and returns what is between the
 // quotes, and whether it has escapes in it.
 func (s *scanner) str() (raw []byte, escaped bool) {
+	b := s.b
 	start := s.i + 1
-	for i := start; ; {
-		for i+8 <= len(s.b) {
-			word := binary.LittleEndian.Uint64(s.b[i:])
-			if found := matches(word, '"') | matches(word, '\\'); found != 0 {
-				i += bits.TrailingZeros64(found) / 8
-				break
+	for i := start; i < len(b); {
+		if rest := b[i:]; len(rest) >= 8 {
+			word := binary.LittleEndian.Uint64(rest)
+			found := matches(word, '"') | matches(word, '\\')
+			if found == 0 {
+				i += 8
+				continue
 			}
-			i += 8
+			i += bits.TrailingZeros64(found) / 8
 		}
-		for i < len(s.b) && s.b[i] != '"' && s.b[i] != '\\' {
+		switch b[i] {
+		case '"':
+			s.i = i + 1
+			return b[start:i], escaped
+		case '\\':
+			escaped = true
 			i++
 		}
-		switch {
-		case i >= len(s.b):
-			s.i = len(s.b)
-			s.fail()
-			return s.b[min(start, len(s.b)):], escaped
-		case s.b[i] == '"':
-			s.i = i + 1
-			return s.b[start:i], escaped
-		}
-		escaped = true
-		i += 2
+		i++
 	}
+	s.i = len(b)
+	s.fail()
+	return b[min(start, len(b)):], escaped
 }
 
 // matches sets the high bit of each byte of word that is c, and maybe of later

@@ -27,7 +27,7 @@ func TestIdleStreamsAreSmall(t *testing.T) {
 	const n, budget = 10_000, 700
 	limits := &Limits{FirstContent: time.Hour, Gap: time.Hour, PingedGap: time.Hour}
 	h := http.Header{"Content-Type": {"text/event-stream"}}
-	stream, _ := deltas(3)
+	stream, _ := deltas(3, false)
 	split := len(stream) - 100 // the second Read ends an event that the first began
 	bodies := make([]*once, n)
 	for i := range bodies {

@@ -309,7 +309,7 @@ func (m *Monitor) event(e *event) Class {
 	if m.over || m.err != nil {
 		return Unknown
 	}
-	if m.caller != nil {
+	if m.caller != nil && e.form != bare {
 		c := m.limits.Classify(Event{m.caller.name(e.name), e.data, e.cut, m.caller.offset})
 		if Unknown < c && c <= Failure {
 			m.effect(verdict{class: c, known: true})
@@ -317,6 +317,11 @@ func (m *Monitor) event(e *event) Class {
 		}
 	}
 	v := m.class(e)
+	if e.form == bare && v.class != Failure {
+		// No client takes JSON without a field name for content; but it may be the
+		// reason why there is none.
+		v = verdict{class: Lifecycle}
+	}
 	m.effect(v)
 	return v.class
 }
@@ -348,12 +353,7 @@ func (m *Monitor) class(e *event) verdict {
 		return verdict{class: Content, kind: m.template.kind}
 	}
 	v := m.dialect.class(e, &m.memory)
-	switch {
-	case e.form == bare && v.class != Failure:
-		// No client takes JSON without a field name for content; but it may be
-		// the reason why there is none.
-		return verdict{class: Lifecycle}
-	case v.class == Content && v.to > 0 && !e.cut:
+	if v.class == Content && v.to > 0 && !e.cut {
 		m.template.learn(e, &v)
 	}
 	return v

@@ -388,6 +388,13 @@ func TestClassify(t *testing.T) {
 			t.Errorf("%+v, and %v at the end", m.Stats(), m.Err())
 		}
 	})
+	t.Run("is not shown what no client sees", func(t *testing.T) {
+		m := begun(classify(func(Event) Class { return Content }))
+		come(m, "{\"news\":1}\n\n", s)
+		if m.Began() {
+			t.Error("it counts as content")
+		}
+	})
 	t.Run("reports a failure", func(t *testing.T) {
 		m := begun(classify(func(Event) Class { return Failure }))
 		come(m, "event: a\nid: 7\nretry: 250\ndata: b\n\n", s)
