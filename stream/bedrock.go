@@ -14,6 +14,7 @@ func classBedrock(e *event, m *memory) verdict {
 	if string(e.name) == "chunk" {
 		v := classInvoke(&s, m)
 		v.known = true
+		v.from, v.to = 0, 0 // which are places in what is encoded
 		return v
 	}
 	v := s.converse(e.name)

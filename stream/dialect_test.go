@@ -2,6 +2,7 @@ package stream
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -46,6 +47,50 @@ func kubernetes(e Event) Class {
 		s.skip()
 	}
 	return Lifecycle
+}
+
+// A template says where the text of an event is, so that the text is all that can
+// change. It is of no use where the text is not there as it is.
+func TestTemplates(t *testing.T) {
+	for _, c := range load[dialectCase](t, "dialects.json") {
+		if c.Class != "content" || c.Framing == "json-array" {
+			continue
+		}
+		var m Monitor
+		m.Start(&Limits{Dialect: c.Dialect})
+		m.Answered(header(c.Framing), 0)
+		wire := c.Wire + string(c.WireBase64)
+		m.Bytes([]byte(wire), 0)
+		learns := map[string]bool{"anthropic": true, "cohere": true, "openai-chat": true}
+		if got := m.template != (template{}); got != learns[c.Dialect] {
+			t.Errorf("%s: learnt %v: %s", c.Dialect, got, wire)
+		}
+		if m.template == (template{}) {
+			continue
+		}
+		_, data, _ := strings.Cut(strings.TrimSuffix(wire, "\n\n"), "data: ")
+		name, _, _ := strings.Cut(strings.TrimPrefix(wire, "event: "), "\ndata")
+		if strings.HasPrefix(wire, "data") {
+			name = ""
+		}
+		head, tail := data[:m.template.head], data[len(data)-int(m.template.tail):]
+		for text, want := range map[string]bool{
+			"x": true, "": false, `a \" b \\`: true, `\`: false, `x" y`: false, strings.Repeat("long", 1000): true,
+		} {
+			e := &event{name: []byte(name), data: []byte(head + text + tail)}
+			if got := m.template.fits(e); got != want {
+				t.Errorf("%s: text %.20q fits %v: %s", c.Dialect, text, got, data)
+			}
+			if e.name = []byte("error"); m.template.fits(e) {
+				t.Errorf("%s: another name fits", c.Dialect)
+			}
+		}
+		for _, other := range []string{head + "x" + tail + " ", " " + head + "x" + tail, head + `x"`, head, ""} {
+			if m.template.fits(&event{name: []byte(name), data: []byte(other)}) {
+				t.Errorf("%s: %s fits %s", c.Dialect, other, data)
+			}
+		}
+	}
 }
 
 func TestDialects(t *testing.T) {
