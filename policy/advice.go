@@ -205,22 +205,15 @@ func (a *advisor) occupy() {
 			o.PerSecond = r.PerSecond
 		}
 	}
-	conns := "the base's MaxConnsPerHost"
-	inFlight := a.InFlight.Enabled == On
-	if inFlight && a.maxConns > 0 && a.InFlight.Max > a.maxConns {
-		a.say("InFlight.Max %d is above %s %d, so that sends which have a slot wait for a connection; lower InFlight.Max, or raise that", a.InFlight.Max, conns, a.maxConns)
-	}
-	if o.PerSecond == 0 {
-		return
-	}
-	if inFlight {
-		if excess := o.Exceeds("InFlight.Max", a.InFlight.Max); excess != "" {
-			a.say("%s", excess)
+	room := Room{MaxConnsPerHost: a.maxConns}
+	if a.InFlight.Enabled == On {
+		if a.maxConns > 0 && a.InFlight.Max > a.maxConns {
+			a.say("InFlight.Max %d is above the base's MaxConnsPerHost %d, so that sends which have a slot wait for a connection; lower InFlight.Max, or raise that", a.InFlight.Max, a.maxConns)
 		}
-	} else if a.maxConns > 0 {
-		if excess := o.Exceeds(conns, a.maxConns); excess != "" {
-			a.say("%s", excess)
-		}
+		room = Room{InFlight: a.InFlight.Max}
+	}
+	if o.PerSecond > 0 {
+		a.advice = append(a.advice, o.Against(room)...)
 	}
 }
 

@@ -30,6 +30,57 @@ func (o Occupancy) Fitting(limit int) time.Duration {
 	return time.Duration(stay * float64(time.Second)).Truncate(time.Millisecond)
 }
 
+// InAll returns the occupancy of several kinds of calls together. Its Stay is
+// their mean.
+func InAll(kinds ...Occupancy) (all Occupancy) {
+	var calls float64
+	bounded := true
+	for _, o := range kinds {
+		all.PerSecond += o.PerSecond
+		calls += o.PerSecond * o.Stay.Seconds()
+		bounded = bounded && (o.Stay > 0 || o.PerSecond == 0)
+	}
+	if bounded && all.PerSecond > 0 {
+		all.Stay = time.Duration(min(calls/all.PerSecond, maxDuration.Seconds()) * float64(time.Second))
+	}
+	return all
+}
+
+// Room is what there is for calls that are under way. Zero is room for any
+// number, or not known.
+type Room struct {
+	InFlight        int   // InFlight.Max
+	MaxConnsPerHost int   // of the base
+	Files           int   // descriptors, of which a call takes one unless it shares a connection
+	Memory, PerCall int64 // bytes in all, and those that a call takes
+}
+
+// Against compares the number of calls with each kind of room, and says of each
+// that is too small what [Occupancy.Exceeds] says.
+func (o Occupancy) Against(r Room) (excess []string) {
+	calls := 0
+	if r.Memory > 0 && r.PerCall > 0 {
+		calls = int(max(1, min(r.Memory/r.PerCall, math.MaxInt)))
+	}
+	for _, room := range []struct {
+		name  string
+		limit int
+	}{
+		{"InFlight.Max", r.InFlight},
+		{"the base's MaxConnsPerHost", r.MaxConnsPerHost},
+		{"a file descriptor limit of", r.Files},
+		{fmt.Sprintf("room in memory (%d bytes, %d a call) for", r.Memory, r.PerCall), calls},
+	} {
+		if room.limit <= 0 {
+			continue
+		}
+		if e := o.Exceeds(room.name, room.limit); e != "" {
+			excess = append(excess, e)
+		}
+	}
+	return excess
+}
+
 // Exceeds compares the number of calls with a limit that has a name, and says
 // what it comes to and what would fit. It is empty if they fit.
 func (o Occupancy) Exceeds(name string, limit int) string {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 )
@@ -30,6 +31,51 @@ func TestOccupancy(t *testing.T) {
 		}
 		if got := test.o.Exceeds("the limit of", test.limit); got != test.exceeds {
 			t.Errorf("%v: got %q, want %q", test.o, got, test.exceeds)
+		}
+	}
+}
+
+func TestInAll(t *testing.T) {
+	chat, search := Occupancy{50, 30 * time.Second}, Occupancy{150, 2 * time.Second}
+	all := InAll(chat, search)
+	if all != (Occupancy{200, 9 * time.Second}) || all.InFlight() != 1800 {
+		t.Errorf("got %v, which is %d in flight, want 200/s x 9s = 1800", all, all.InFlight())
+	}
+	for name, test := range map[string]struct {
+		kinds []Occupancy
+		want  Occupancy
+	}{
+		"none":                  {nil, Occupancy{}},
+		"one":                   {[]Occupancy{chat}, chat},
+		"without bound":         {[]Occupancy{chat, {1, 0}}, Occupancy{PerSecond: 51}},
+		"without bound or rate": {[]Occupancy{chat, {0, 0}}, chat},
+		"forever":               {[]Occupancy{{1, maxDuration}, {1e9, maxDuration}}, Occupancy{1e9 + 1, maxDuration}},
+	} {
+		if got := InAll(test.kinds...); got != test.want {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
+		}
+	}
+}
+
+func TestAgainst(t *testing.T) {
+	o := Occupancy{50, 30 * time.Second}
+	const worst = "50/s x 30s = 1500 in flight at worst, against "
+	for _, test := range []struct {
+		room Room
+		want []string
+	}{
+		{Room{}, nil},
+		{Room{InFlight: 1500, MaxConnsPerHost: 1500, Files: 1500, Memory: 1500 << 20, PerCall: 1 << 20}, nil},
+		{Room{Memory: 1 << 30}, nil}, // it is not known what a call takes
+		{Room{InFlight: 200, MaxConnsPerHost: 100, Files: 1024, Memory: 1 << 30, PerCall: 1 << 20}, []string{
+			worst + "InFlight.Max 200; a deadline of 4s would fit",
+			worst + "the base's MaxConnsPerHost 100; a deadline of 2s would fit",
+			worst + "a file descriptor limit of 1024; a deadline of 20.48s would fit",
+			worst + "room in memory (1073741824 bytes, 1048576 a call) for 1024; a deadline of 20.48s would fit",
+		}},
+	} {
+		if got := o.Against(test.room); !slices.Equal(got, test.want) {
+			t.Errorf("%+v: got %q, want %q", test.room, got, test.want)
 		}
 	}
 }
