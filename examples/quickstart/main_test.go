@@ -3,12 +3,11 @@ package main
 import (
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestQuickstart(t *testing.T) {
 	var out strings.Builder
-	late, err := run(t.Context(), &out, time.Second) // a machine that runs tests is busy
+	late, err := run(t.Context(), &out)
 	if err != nil {
 		t.Fatal(err)
 	}
