@@ -76,7 +76,9 @@ func (b *Body) now() time.Duration { return b.clock.Since(b.sent) }
 
 // Read reads from the body. Once a limit is exceeded it returns, after the bytes
 // that have come before, a [*StallError], and does so ever after. A stream that
-// ends before it is finished ends in [ErrTruncated].
+// ends before it is finished ends in [ErrTruncated]. A Read that waits when a limit
+// is exceeded returns as soon as that of the body does, for which the request is
+// cancelled.
 func (b *Body) Read(p []byte) (int, error) {
 	b.reads.Lock()
 	defer b.reads.Unlock()

@@ -241,8 +241,11 @@ func (s *scanner) literal() []byte {
 	return v
 }
 
-// delimits says which bytes end a literal.
-var delimits = [256]bool{',': true, '}': true, ']': true, ' ': true, '\n': true, '\r': true, '\t': true}
+// delimits says which bytes end a literal, rightly or wrongly.
+var delimits = [256]bool{
+	',': true, '}': true, ']': true, ' ': true, '\n': true, '\r': true, '\t': true,
+	'"': true, '{': true, '[': true, ':': true,
+}
 
 // skip takes a value.
 func (s *scanner) skip() {
