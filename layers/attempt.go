@@ -126,7 +126,7 @@ type attempt struct {
 	ratio   float64      // and how much
 
 	turns turns // of the rate budgets
-	pass  pass  // of the breaker
+	pass  Pass  // of the breaker
 	slot  slot  // of the in-flight limit
 
 	next *attempt // in Call.live

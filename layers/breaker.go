@@ -26,28 +26,52 @@ import (
 func CircuitBreaker(env *Env, id policy.StateID, b policy.Breaker) Layer {
 	b = policy.Defaults().With(policy.Settings{Breaker: b}).Breaker
 	return env.layer(rankBreaker, "", func(env *Env, next sender) sender {
-		return &circuitBreaker{next: next, states: env.breakers(id, b), key: keyOf(b.Key)}
+		return &circuitBreaker{next: next, states: env.circuits(id, b), key: keyOf(b.Key)}
 	})
 }
 
 type circuitBreaker struct {
 	next   sender
-	states *keyed[*Breaker]
+	states *keyed[Circuit]
 	key    policy.KeyFunc
 }
 
 func (l *circuitBreaker) send(a *attempt, req *http.Request) (*http.Response, error) {
 	p := &a.pass
-	if e := l.states.of(l.key, req).admit(a, p); e != nil {
-		return nil, a.refuse(e)
+	if wait, admitted := l.states.of(l.key, req).Admit(a.ctx, a.hedge, p); !admitted {
+		return nil, a.refuse(circuitOpen(wait))
 	}
 	a.onEnd(p)
 	defer func() {
 		if !a.left() { // refused further in, or a panic in a function of the user's
-			p.settle(a, neutral)
+			p.settle(a, VerdictNeutral)
 		}
 	}()
 	return l.next.send(a, req)
+}
+
+var errCircuit = errors.New("the circuit is open")
+
+func circuitOpen(wait time.Duration) *Error {
+	return &Error{Layer: rankBreaker.String(), Phase: PhaseBreaker, RetryAfter: wait, Reason: ReasonCircuit, Err: errCircuit}
+}
+
+// settle gives the verdict on the attempt.
+func (p *Pass) settle(a *attempt, v Verdict) {
+	if p.by != nil {
+		p.by.Settle(a.ctx, p, v)
+	}
+}
+
+// ended implements ender.
+func (p *Pass) ended(a *attempt, o outcome) { p.settle(a, o.verdict()) }
+
+// content is told of the first content of a response, which is what a probe is
+// for: it need not wait for the end of a long body.
+func (p *Pass) content(a *attempt) {
+	if p.probe {
+		p.settle(a, outcome{status: a.status}.verdict())
+	}
 }
 
 // State is the state of a circuit.
@@ -84,7 +108,7 @@ type Breaker struct {
 	forced State   // 0: none
 	trip   bool    // what is reported next opens the circuit
 	window window
-	probes []*pass
+	probes []*Pass
 
 	shown   State // what was told last
 	changes []change
@@ -104,29 +128,24 @@ var (
 	errNeutral = errors.New("counts for nothing")
 )
 
-// verdict is what a send says of the server.
-type verdict uint8
-
-const (
-	neutral verdict = iota
-	good
-	bad
-)
-
-// breakers returns the circuits of an identity, with the numbers of b from now
+// circuits returns the circuits of an identity, with the numbers of b from now
 // on.
-func (e *Env) breakers(id policy.StateID, b policy.Breaker) *keyed[*Breaker] {
-	numbers := b
-	numbers.Key = nil
-	states := statesOf[*Breaker](e, id)
-	type counted struct {
+func (e *Env) circuits(id policy.StateID, b policy.Breaker) *keyed[Circuit] {
+	type numbers struct {
 		failures, least, probes   int
 		ratio, jitter             float64
 		window, open, openLongest time.Duration
 	}
-	states.set(counted{b.Failures, b.MinRequests, b.Probes, b.Ratio, b.OpenJitter, b.Window, b.Open, b.OpenMax},
-		func(k stateKey) *Breaker { return newBreaker(e, k, numbers) },
-		func(s *Breaker) { s.numbers(numbers) })
+	states := statesOf[Circuit](e, id)
+	states.set(numbers{b.Failures, b.MinRequests, b.Probes, b.Ratio, b.OpenJitter, b.Window, b.Open, b.OpenMax},
+		func(k stateKey) Circuit {
+			if e.Store != nil {
+				if s := e.Store.Circuit(id, k.String(), b); s != nil {
+					return s
+				}
+			}
+			return newBreaker(e, k, b)
+		}, func(s Circuit) { s.Set(b) })
 	return states
 }
 
@@ -180,8 +199,8 @@ func (b *Breaker) moved(to gobreaker.State) {
 	}
 }
 
-// numbers applies new numbers to a circuit in use.
-func (b *Breaker) numbers(set policy.Breaker) {
+// Set implements Circuit.
+func (b *Breaker) Set(set policy.Breaker) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	probes := b.set.Probes
@@ -204,42 +223,27 @@ func (b *Breaker) numbers(set policy.Breaker) {
 	}
 }
 
-// rests implements state.
-func (b *Breaker) rests(instant) (idle, free bool) {
+// Rests implements Handle.
+func (b *Breaker) Rests() (idle, free bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	free = b.inner == gobreaker.StateClosed && b.forced == 0
 	return free, free
 }
 
-// pass is an attempt's admission by a circuit.
-type pass struct {
-	b       *Breaker
-	done    func(error)
-	era     int
-	probe   bool
-	lease   instant // a probe that has not settled by then is given up
-	settled bool
-}
-
-// admit lets an attempt pass, or says why not.
-func (b *Breaker) admit(a *attempt, p *pass) *Error {
+// Admit implements Circuit.
+func (b *Breaker) Admit(ctx context.Context, extra bool, p *Pass) (wait time.Duration, admitted bool) {
 	b.mu.Lock()
 	now := b.env.now()
 	wait, refused := b.refuses(now)
 	if !refused {
-		wait, refused = b.enter(now, a, p)
+		wait, refused = b.enter(now, extra, p)
 	}
-	b.show(a.call, a.ctx, now)
+	b.show(ctx, now)
 	b.mu.Unlock()
 	b.tell()
-	if !refused {
-		return nil
-	}
-	return &Error{Layer: rankBreaker.String(), Phase: PhaseBreaker, RetryAfter: wait, Reason: ReasonCircuit, Err: errCircuit}
+	return wait, !refused
 }
-
-var errCircuit = errors.New("the circuit is open")
 
 // refuses reports that the circuit is open, and for how much longer, if known.
 func (b *Breaker) refuses(now instant) (wait time.Duration, refused bool) {
@@ -254,13 +258,13 @@ func (b *Breaker) refuses(now instant) (wait time.Duration, refused bool) {
 
 // enter asks the engine. wait is when the first of the probes under way is
 // given up.
-func (b *Breaker) enter(now instant, a *attempt, p *pass) (wait time.Duration, refused bool) {
-	*p = pass{b: b, era: b.era}
+func (b *Breaker) enter(now instant, extra bool, p *Pass) (wait time.Duration, refused bool) {
+	*p = Pass{by: b, era: b.era}
 	if b.forced == StateClosed {
 		p.settled = true // nothing counts
 		return 0, false
 	}
-	if a.hedge && b.inner != gobreaker.StateClosed {
+	if extra && b.inner != gobreaker.StateClosed {
 		return 0, true // a probe is worth more to a first send
 	}
 	done, err := b.core.Allow()
@@ -291,29 +295,25 @@ func (b *Breaker) enter(now instant, a *attempt, p *pass) (wait time.Duration, r
 func (b *Breaker) expire(now instant) (expired bool) {
 	for _, p := range slices.Backward(b.probes) {
 		if now >= p.lease {
-			b.report(now, p, neutral)
+			b.report(now, p, VerdictNeutral)
 			expired = true
 		}
 	}
 	return expired
 }
 
-// settle gives the verdict on the attempt, once.
-func (p *pass) settle(a *attempt, v verdict) {
-	b := p.b
-	if b == nil {
-		return
-	}
+// Settle implements Settler.
+func (b *Breaker) Settle(ctx context.Context, p *Pass, v Verdict) {
 	b.mu.Lock()
 	now := b.env.now()
 	b.report(now, p, v)
-	b.show(a.call, a.ctx, now)
+	b.show(ctx, now)
 	b.mu.Unlock()
 	b.tell()
 }
 
 // report counts a verdict. The mutex must be held.
-func (b *Breaker) report(now instant, p *pass, v verdict) {
+func (b *Breaker) report(now instant, p *Pass, v Verdict) {
 	if p.settled {
 		return
 	}
@@ -329,13 +329,13 @@ func (b *Breaker) report(now instant, p *pass, v verdict) {
 	}
 	err := errNeutral
 	switch v {
-	case good:
+	case VerdictSuccess:
 		err = success
-	case bad:
+	case VerdictFailure:
 		err = errFailed
 	}
-	if v != neutral && b.set.Ratio > 0 && b.inner == gobreaker.StateClosed {
-		b.window.count(now, b.set.Window, v == bad)
+	if v != VerdictNeutral && b.set.Ratio > 0 && b.inner == gobreaker.StateClosed {
+		b.window.count(now, b.set.Window, v == VerdictFailure)
 		if n, failed := b.window.sums(now, b.set.Window); n >= b.set.MinRequests && float64(failed) >= b.set.Ratio*float64(n) {
 			b.trip, err = true, errFailed // also if it is a success that completes the number
 		}
@@ -344,55 +344,35 @@ func (b *Breaker) report(now instant, p *pass, v verdict) {
 	b.trip = false
 }
 
-// stale returns the refusal of a circuit that has opened since it let the
-// attempt pass.
-func (p *pass) stale() *Error {
-	b := p.b
-	if b == nil {
-		return nil
-	}
+// Stale implements Settler.
+func (b *Breaker) Stale(p *Pass) (wait time.Duration, stale bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if p.settled || p.era == b.era {
-		return nil
+		return 0, false
 	}
-	wait, refused := b.refuses(b.env.now())
-	if !refused {
-		return nil
-	}
-	return &Error{Layer: rankBreaker.String(), Phase: PhaseBreaker, RetryAfter: wait, Reason: ReasonCircuit, Err: errCircuit}
-}
-
-// ended implements ender.
-func (p *pass) ended(a *attempt, o outcome) { p.settle(a, o.verdict()) }
-
-// content is told of the first content of a response, which is what a probe is
-// for: it need not wait for the end of a long body.
-func (p *pass) content(a *attempt) {
-	if p.probe {
-		p.settle(a, outcome{status: a.status}.verdict())
-	}
+	return b.refuses(b.env.now())
 }
 
 // verdict says what an outcome tells of the server.
-func (o outcome) verdict() verdict {
+func (o outcome) verdict() Verdict {
 	failed := o.status >= 500 && o.status != http.StatusNotImplemented
 	switch {
 	case failed && !o.foreign:
-		return bad
+		return VerdictFailure
 	case o.abandoned || o.foreign:
-		return neutral
+		return VerdictNeutral
 	case o.err != nil:
-		return bad
+		return VerdictFailure
 	case o.status >= 400:
-		return neutral
+		return VerdictNeutral
 	}
-	return good
+	return VerdictSuccess
 }
 
 // show notes a change of the state that is seen, to be told once the mutex,
 // which must be held, is free.
-func (b *Breaker) show(c *Call, ctx context.Context, now instant) {
+func (b *Breaker) show(ctx context.Context, now instant) {
 	s := b.state(now)
 	if s == b.shown || s == StateHalfOpen && len(b.probes) == 0 && b.shown == StateOpen {
 		return
@@ -405,7 +385,7 @@ func (b *Breaker) show(c *Call, ctx context.Context, now instant) {
 	if s == StateOpen {
 		e.Wait = max(0, b.until-now)
 	}
-	if c != nil {
+	if c, ok := CallFrom(ctx); ok {
 		e.Route = c.route
 	}
 	b.changes = append(b.changes, change{ctx, e})
@@ -447,12 +427,7 @@ func (b *Breaker) state(now instant) State {
 
 // Key returns what requests share the circuit: an origin, or what the policy's
 // Key returned for them.
-func (b *Breaker) Key() string {
-	if b.key.scheme != "" {
-		return b.key.scheme + "://" + b.key.name
-	}
-	return b.key.name
-}
+func (b *Breaker) Key() string { return b.key.String() }
 
 // State returns the state of the circuit, as the next send would find it.
 func (b *Breaker) State() State {
@@ -473,7 +448,7 @@ func (b *Breaker) Auto() { b.force(0) }
 func (b *Breaker) force(s State) {
 	b.mu.Lock()
 	b.forced = s
-	b.show(nil, context.Background(), b.env.now())
+	b.show(context.Background(), b.env.now())
 	b.mu.Unlock()
 	b.tell()
 }
@@ -481,16 +456,20 @@ func (b *Breaker) force(s State) {
 // Breakers returns the circuits of an identity that are in use.
 func (e *Env) Breakers() []*Breaker {
 	e.states.mu.Lock()
-	var sets []*keyed[*Breaker]
+	var sets []*keyed[Circuit]
 	for _, set := range e.states.sets {
-		if s, ok := set.(*keyed[*Breaker]); ok {
+		if s, ok := set.(*keyed[Circuit]); ok {
 			sets = append(sets, s)
 		}
 	}
 	e.states.mu.Unlock()
 	var list []*Breaker
 	for _, s := range sets {
-		list = append(list, s.all()...)
+		for _, c := range s.all() {
+			if b, ok := c.(*Breaker); ok {
+				list = append(list, b)
+			}
+		}
 	}
 	return list
 }

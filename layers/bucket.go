@@ -1,13 +1,12 @@
 package layers
 
 import (
-	"cmp"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/weir-go/weir/policy"
 )
 
 // bucket is a rate budget for one key. x/time/rate counts the tokens; in front
@@ -19,7 +18,6 @@ import (
 // the time read inside it: a stale time would take the engine back.
 type bucket struct {
 	env *Env
-	id  uint64 // the order in which several are locked
 
 	mu     sync.Mutex
 	engine *rate.Limiter
@@ -30,10 +28,8 @@ type bucket struct {
 	queued int // what the queue behind the head's reservation costs
 }
 
-var buckets atomic.Uint64
-
-func (e *Env) newBucket(perSecond float64, burst int) *bucket {
-	return &bucket{env: e, id: buckets.Add(1), engine: rate.NewLimiter(rate.Limit(perSecond), burst)}
+func (e *Env) newBucket(r policy.Rate) *bucket {
+	return &bucket{env: e, engine: rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst)}
 }
 
 // turn is a place in the queue of a bucket. Its mutex guards it.
@@ -51,26 +47,23 @@ type turn struct {
 	refused time.Duration // the wait that is too long; 0: not refused
 }
 
-// set applies numbers to a bucket in use.
-func (b *bucket) set(perSecond float64, burst int) {
+// Set implements Bucket.
+func (b *bucket) Set(r policy.Rate) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	limit := rate.Limit(perSecond)
-	if b.engine.Limit() == limit && b.engine.Burst() == burst {
-		return
-	}
 	now := b.env.now()
 	b.unbook(now)
 	at := b.env.time(max(now, b.paused))
-	b.engine.SetLimitAt(at, limit)
-	b.engine.SetBurstAt(at, burst)
+	b.engine.SetLimitAt(at, rate.Limit(r.PerSecond))
+	b.engine.SetBurstAt(at, r.Burst)
 	b.promote(now)
 }
 
-// rests implements state.
-func (b *bucket) rests(now instant) (idle, free bool) {
+// Rests implements Handle.
+func (b *bucket) Rests() (idle, free bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now := b.env.now()
 	free = b.head == nil && now >= b.paused
 	return free && b.engine.TokensAt(b.env.time(now)) >= float64(b.engine.Burst()), free
 }
@@ -80,6 +73,13 @@ func (b *bucket) usable(at time.Time) int {
 	room := b.engine.Burst() - int(max(0, b.engine.TokensAt(at)))
 	b.credit = min(b.credit, max(0, room))
 	return b.credit
+}
+
+// Predict implements Bucket.
+func (b *bucket) Predict(n int) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.predict(b.env.now(), n)
 }
 
 // predict returns how long n turns behind the whole queue would have to wait.
@@ -101,14 +101,16 @@ func seconds(s float64) time.Duration {
 	return never
 }
 
-// join puts a waiter for n turns into the queue, at its end or at its head. It
-// is granted at once if there is nothing to wait for, and refused at once if
-// its turn would come at limit or later.
-func (b *bucket) join(n int, limit instant, first bool) *turn {
+// Join implements Bucket. The turn is granted at once if there is nothing to
+// wait for, and refused at once if it would come at limit or later.
+func (b *bucket) Join(n int, limit time.Time, first bool) Turn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.env.now()
-	t := &turn{b: b, n: n, limit: limit, signal: make(chan struct{}, 1)}
+	t := &turn{b: b, n: n, limit: never, signal: make(chan struct{}, 1)}
+	if !limit.IsZero() {
+		t.limit = b.env.instant(limit)
+	}
 	if first {
 		b.unbook(now)
 		b.link(t, nil)
@@ -116,7 +118,7 @@ func (b *bucket) join(n int, limit instant, first bool) *turn {
 		b.promote(now)
 		return t
 	}
-	if wait := b.predict(now, n); after(now, wait) >= limit {
+	if wait := b.predict(now, n); after(now, wait) >= t.limit {
 		t.refused = max(wait, 1)
 		return t
 	}
@@ -128,8 +130,11 @@ func (b *bucket) join(n int, limit instant, first bool) *turn {
 	return t
 }
 
-// take takes n turns if nobody waits for any and they are there.
-func (b *bucket) take(now instant, n int) bool {
+// Take implements Bucket.
+func (b *bucket) Take(n int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.env.now()
 	if b.head != nil || now < b.paused {
 		return false
 	}
@@ -187,8 +192,8 @@ func (b *bucket) refuse(t *turn, wait time.Duration) {
 	t.wake()
 }
 
-// leave takes a waiter out of the queue, or gives its turns back.
-func (t *turn) leave() {
+// Leave implements Turn.
+func (t *turn) Leave() {
 	b := t.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -212,8 +217,8 @@ func (t *turn) leave() {
 	}
 }
 
-// refund gives n turns back that nothing was sent for.
-func (b *bucket) refund(n int) {
+// Refund implements Bucket.
+func (b *bucket) Refund(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.giveBack(n)
@@ -226,35 +231,36 @@ func (b *bucket) giveBack(n int) {
 	b.promote(now)
 }
 
-// due lets the waiter go if its time has come. It returns when to ask again;
-// never, if only a signal can tell.
-func (t *turn) due() (at instant, over bool) {
+// Due implements Turn. It lets the waiter go if its time has come.
+func (t *turn) Due() (over bool, refused time.Duration, again time.Time) {
 	b := t.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if t.granted || t.refused > 0 {
-		return 0, true
+		return true, t.refused, again
 	}
 	if b.head != t || t.booked == nil {
-		return never, false
+		return false, 0, again
 	}
 	now := b.env.now()
 	if now < t.at {
-		return t.at, false
+		return false, 0, b.env.time(t.at)
 	}
 	b.unlink(t)
 	t.granted = true
 	b.promote(now)
-	return 0, true
+	return true, 0, again
 }
 
-// pause lets no turn come before until. A shorter pause than the present one
-// changes nothing. Those whose turn would come too late are refused now, and
+// Signal implements Turn.
+func (t *turn) Signal() <-chan struct{} { return t.signal }
+
+// Pause implements Bucket. Those whose turn would come too late are refused now, and
 // the rest resume one by one rather than with a burst.
-func (b *bucket) pause(until instant) {
+func (b *bucket) Pause(end time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := b.env.now()
+	now, until := b.env.now(), b.env.instant(end)
 	if until <= b.paused || until <= now {
 		return
 	}
@@ -314,53 +320,4 @@ func (b *bucket) unlink(t *turn) {
 		t.next.prev = t.prev
 	}
 	t.prev, t.next = nil, nil
-}
-
-// claim is what a send takes from one bucket.
-type claim struct {
-	b *bucket
-	n int
-}
-
-// takeAll takes every claim, or none. The claims are in the order of their
-// buckets' ids.
-func takeAll(claims []claim) bool {
-	if len(claims) == 1 {
-		b := claims[0].b
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return b.take(b.env.now(), claims[0].n)
-	}
-	for _, c := range claims {
-		c.b.mu.Lock()
-		defer c.b.mu.Unlock()
-	}
-	for i, c := range claims {
-		if !c.b.take(c.b.env.now(), c.n) {
-			for _, taken := range claims[:i] {
-				taken.b.giveBack(taken.n)
-			}
-			return false
-		}
-	}
-	return true
-}
-
-// slowest returns the claim that has to wait longest, and how long.
-func slowest(claims []claim) (slow claim, wait time.Duration) {
-	slow = claims[0]
-	for _, c := range claims {
-		c.b.mu.Lock()
-		if w := c.b.predict(c.b.env.now(), c.n); w > wait {
-			slow, wait = c, w
-		}
-		c.b.mu.Unlock()
-	}
-	return slow, wait
-}
-
-// ordered returns claims in the order in which they are locked.
-func ordered(claims []claim) []claim {
-	slices.SortFunc(claims, func(a, b claim) int { return cmp.Compare(a.b.id, b.b.id) })
-	return claims
 }

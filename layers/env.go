@@ -19,6 +19,9 @@ type Env struct {
 	Clock clock.Clock
 	// Observer is told of every event of every call. Nil: nobody.
 	Observer Observer
+	// Store makes the handles of shared state. Nil: the state is this
+	// process's own.
+	Store Store
 	// Rand gives the numbers in [0, 1) that spread backoffs and other waits.
 	// It is called concurrently. Nil: math/rand/v2.
 	Rand func() float64
@@ -54,7 +57,6 @@ func (e *Env) ready() *Env {
 			e.gaps = w.Wants(KindGap)
 		}
 		e.epoch = e.Clock.Now()
-		e.extra.env = e
 		e.extra.create = func(stateKey) *extraBudget { return newExtraBudget(e) }
 	})
 	return e

@@ -43,10 +43,11 @@ func newExtraBudget(e *Env) *extraBudget {
 	return &extraBudget{env: e, floor: rate.NewLimiter(extraFloor, extraFloor)}
 }
 
-// rests implements state.
-func (b *extraBudget) rests(now instant) (idle, free bool) {
+// Rests implements Handle.
+func (b *extraBudget) Rests() (idle, free bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now := b.env.now()
 	for i := range b.paid {
 		if b.credit(now, i) > 0 {
 			return false, true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,8 +19,15 @@ import (
 func InFlight(env *Env, id policy.StateID, f policy.InFlight) Layer {
 	f = policy.Defaults().With(policy.Settings{InFlight: f}).InFlight
 	return env.layer(rankInFlight, "", func(env *Env, next sender) sender {
-		states := statesOf[*slots](env, id)
-		states.set(f.Max, func(stateKey) *slots { return &slots{max: f.Max} }, func(s *slots) { s.resize(f.Max) })
+		states := statesOf[Slots](env, id)
+		states.set(f.Max, func(k stateKey) Slots {
+			if env.Store != nil {
+				if s := env.Store.Slots(id, k.String(), f); s != nil {
+					return s
+				}
+			}
+			return &slots{max: f.Max}
+		}, func(s Slots) { s.Set(f) })
 		return &inFlight{env: env, next: next, states: states, key: keyOf(f.Key), maxWait: f.MaxWait}
 	})
 }
@@ -27,7 +35,7 @@ func InFlight(env *Env, id policy.StateID, f policy.InFlight) Layer {
 type inFlight struct {
 	env     *Env
 	next    sender
-	states  *keyed[*slots]
+	states  *keyed[Slots]
 	key     policy.KeyFunc
 	maxWait time.Duration
 }
@@ -37,29 +45,22 @@ type slots struct {
 	mu    sync.Mutex
 	max   int
 	used  int
-	queue []*slot
+	queue []*place
 }
 
-// slot is an attempt's place: in the queue, then among those under way.
-type slot struct {
-	s      *slots
-	signal chan struct{}
-	held   bool
-	unhook func() bool // from the end of the caller's context
-}
-
-// rests implements state.
-func (s *slots) rests(instant) (idle, free bool) {
+// Rests implements Handle.
+func (s *slots) Rests() (idle, free bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	free = s.used == 0 && len(s.queue) == 0
 	return free, free
 }
 
-func (s *slots) resize(n int) {
+// Set implements Slots.
+func (s *slots) Set(f policy.InFlight) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.max = n
+	s.max = f.Max
 	s.wake()
 }
 
@@ -74,62 +75,96 @@ func (s *slots) wake() {
 	}
 }
 
-// try takes a slot for p, if there is one and nobody waits before it.
-func (s *slots) try(p *slot) bool {
+// Take implements Slots.
+func (s *slots) Take() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	waits := len(s.queue) > 0
-	if s.used >= s.max || waits && s.queue[0] != p {
+	if s.used >= s.max || len(s.queue) > 0 {
 		return false
 	}
-	if waits {
-		s.queue = s.queue[1:]
-	}
 	s.used++
-	p.held = true
-	s.wake()
 	return true
 }
 
-// free reports that p is the first in the queue and that there is a slot.
-func (s *slots) free(p *slot) bool {
+// Release implements Slots.
+func (s *slots) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.used < s.max && len(s.queue) > 0 && s.queue[0] == p
+	s.used--
+	s.wake()
 }
 
-// leave gives back a slot, or a place in the queue.
-func (p *slot) leave() {
-	s := p.s
+// Join implements Slots.
+func (s *slots) Join() Place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.held {
-		p.held = false
-		s.used--
-	} else {
-		for i, q := range s.queue {
-			if q == p {
-				s.queue = append(s.queue[:i], s.queue[i+1:]...)
-				break
-			}
-		}
-	}
+	p := &place{s: s, signal: make(chan struct{}, 1)}
+	s.queue = append(s.queue, p)
 	s.wake()
+	return p
+}
+
+// place is a place in the queue of slots.
+type place struct {
+	s      *slots
+	signal chan struct{}
+}
+
+func (p *place) free() bool { return p.s.used < p.s.max && len(p.s.queue) > 0 && p.s.queue[0] == p }
+
+// Free implements Place.
+func (p *place) Free() bool {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	return p.free()
+}
+
+// Take implements Place.
+func (p *place) Take() bool {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	if !p.free() {
+		return false
+	}
+	p.s.queue = p.s.queue[1:]
+	p.s.used++
+	p.s.wake()
+	return true
+}
+
+// Signal implements Place.
+func (p *place) Signal() <-chan struct{} { return p.signal }
+
+// Leave implements Place.
+func (p *place) Leave() {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	p.s.queue = slices.DeleteFunc(p.s.queue, func(q *place) bool { return q == p })
+	p.s.wake()
+}
+
+// slot is the slot of an attempt. The mutex of its call guards it.
+type slot struct {
+	s      Slots
+	held   bool
+	unhook func() bool // from the end of the caller's context
 }
 
 func (l *inFlight) send(a *attempt, req *http.Request) (*http.Response, error) {
 	p := &a.slot
 	p.s = l.states.of(l.key, req)
-	if !p.s.try(p) {
-		if err := l.wait(a, p); err != nil {
-			p.leave()
+	if !p.s.Take() {
+		if err := l.wait(a, p.s); err != nil {
 			return nil, err
 		}
 	}
+	a.call.mu.Lock()
+	p.held = true
+	a.call.mu.Unlock()
 	a.onEnd(p)
 	defer func() {
 		if !a.left() { // refused further in, or a panic
-			p.release()
+			p.ended(a, outcome{})
 		}
 	}()
 	resp, err := l.next.send(a, req)
@@ -143,7 +178,7 @@ var errNoSlot = errors.New("too many sends are in flight")
 
 // wait waits for a slot. The turn of a rate budget is given back meanwhile, and
 // taken anew, before all who wait for one, once there is a slot.
-func (l *inFlight) wait(a *attempt, p *slot) error {
+func (l *inFlight) wait(a *attempt, s Slots) error {
 	now := l.env.now()
 	refused := func(reason string) error {
 		return a.refuse(&Error{
@@ -156,20 +191,22 @@ func (l *inFlight) wait(a *attempt, p *slot) error {
 	}
 	// The deadline, if it comes before, ends the attempt and with it the wait.
 	limit := after(now, l.maxWait)
-	p.signal = make(chan struct{}, 1)
-	p.s.mu.Lock()
-	p.s.queue = append(p.s.queue, p)
-	p.s.wake()
-	p.s.mu.Unlock()
 	a.emit(Event{Kind: KindWait, Phase: PhaseInFlight, Wait: min(limit, a.call.deadline()) - now})
+	p := s.Join()
+	taken := false
+	defer func() {
+		if !taken {
+			p.Leave()
+		}
+	}()
 	held := a.turns.held
 	for {
 		a.turns.refund()
-		for !p.s.free(p) {
+		for !p.Free() {
 			if l.env.now() >= limit {
 				return refused(ReasonMaxWait)
 			}
-			if err := a.waitUntil(limit, p.signal); err != nil {
+			if err := a.waitUntil(limit, p.Signal()); err != nil {
 				return err
 			}
 		}
@@ -181,31 +218,24 @@ func (l *inFlight) wait(a *attempt, p *slot) error {
 				return err
 			}
 		}
-		if p.s.try(p) {
+		if taken = p.Take(); taken {
 			return nil
 		}
 	}
 }
 
-// release gives the slot back, once.
-func (p *slot) release() {
-	p.s.mu.Lock()
-	held := p.held
-	p.s.mu.Unlock()
-	if held {
-		p.leave()
-	}
-}
-
-// ended implements ender.
+// ended implements ender. It gives the slot back, once.
 func (p *slot) ended(a *attempt, _ outcome) {
 	a.call.mu.Lock()
-	unhook := p.unhook
+	held, unhook := p.held, p.unhook
+	p.held = false
 	a.call.mu.Unlock()
 	if unhook != nil {
 		unhook()
 	}
-	p.release()
+	if held {
+		p.s.Release()
+	}
 }
 
 // endsWithCaller makes the end of the caller's context the attempt's: a slot is

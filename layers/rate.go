@@ -41,7 +41,7 @@ type rateBudget struct {
 
 // budget is one budget as a layer uses it.
 type budget struct {
-	states  *keyed[*bucket]
+	states  *keyed[Bucket]
 	key     policy.KeyFunc
 	cost    func(*http.Request) int
 	burst   int
@@ -55,11 +55,50 @@ func (e *Env) budget(b Budget) budget {
 		perSecond float64
 		burst     int
 	}
-	states := statesOf[*bucket](e, b.ID)
-	states.set(numbers{b.PerSecond, b.Burst},
-		func(stateKey) *bucket { return e.newBucket(b.PerSecond, b.Burst) },
-		func(s *bucket) { s.set(b.PerSecond, b.Burst) })
+	states := statesOf[Bucket](e, b.ID)
+	states.set(numbers{b.PerSecond, b.Burst}, func(k stateKey) Bucket {
+		if e.Store != nil {
+			if s := e.Store.Bucket(b.ID, k.String(), b.Rate); s != nil {
+				return s
+			}
+		}
+		return e.newBucket(b.Rate)
+	}, func(s Bucket) { s.Set(b.Rate) })
 	return budget{states: states, key: keyOf(b.Key), cost: b.Cost, burst: b.Burst, maxWait: b.MaxWait}
+}
+
+// claim is what a send takes from one bucket.
+type claim struct {
+	b Bucket
+	n int
+}
+
+// takeAll takes every claim, or none.
+func takeAll(claims []claim) bool {
+	for i, c := range claims {
+		if !c.b.Take(c.n) {
+			refundAll(claims[:i])
+			return false
+		}
+	}
+	return true
+}
+
+func refundAll(claims []claim) {
+	for _, c := range claims {
+		c.b.Refund(c.n)
+	}
+}
+
+// slowest returns the index of the claim that has to wait longest, and how
+// long.
+func slowest(claims []claim) (slow int, wait time.Duration) {
+	for i, c := range claims {
+		if w := c.b.Predict(c.n); w > wait {
+			slow, wait = i, w
+		}
+	}
+	return slow, wait
 }
 
 // turns is what an attempt holds of the rate budgets.
@@ -108,9 +147,6 @@ func (t *turns) claim(l *rateBudget, req *http.Request) *Error {
 			t.claims = append(t.claims, claim{b.states.of(b.key, req), n})
 		}
 	}
-	if len(t.claims) > 1 {
-		ordered(t.claims)
-	}
 	return nil
 }
 
@@ -119,30 +155,32 @@ var errTurn = errors.New("the rate budget has no turn in time")
 // take takes a turn in each budget, all or none, and waits for them holding
 // none. first puts it before all others that wait.
 func (t *turns) take(a *attempt, first bool) error {
-	c := a.call
 	waited := false
-	for len(t.claims) > 0 && !takeAll(t.claims) {
+	for !takeAll(t.claims) {
 		slow, wait := slowest(t.claims)
-		limit, reason := t.limit(c)
-		if !first {
-			if after(t.l.env.now(), wait) >= limit {
-				return a.refuse(t.tooLate(c, wait, limit, reason))
-			}
+		limit, reason := t.limit(a.call)
+		if !first && after(t.l.env.now(), wait) >= limit {
+			return a.refuse(t.tooLate(a.call, wait, limit, reason))
 		}
 		a.emit(Event{Kind: KindWait, Phase: PhaseRate, Wait: wait})
-		turn := slow.b.join(slow.n, limit, first)
-		if err := a.await(turn); err != nil {
+		var latest time.Time
+		if limit != never {
+			latest = t.l.env.time(limit)
+		}
+		turn := t.claims[slow].b.Join(t.claims[slow].n, latest, first)
+		refused, err := a.await(turn)
+		switch {
+		case err != nil:
 			return err
+		case refused > 0:
+			return a.refuse(t.tooLate(a.call, refused, limit, reason))
 		}
 		waited, first = true, true // from now on, it has waited its turn
-		if turn.refused > 0 {
-			return a.refuse(t.tooLate(c, turn.refused, limit, reason))
-		}
-		if len(t.claims) == 1 {
+		t.claims[0], t.claims[slow] = t.claims[slow], t.claims[0]
+		if takeAll(t.claims[1:]) {
 			break
 		}
-		// The others may have run dry meanwhile: all are taken together.
-		turn.leave()
+		turn.Leave() // the others have run dry meanwhile
 	}
 	t.held = true
 	if waited {
@@ -186,22 +224,24 @@ func (t *turns) refund() {
 		return
 	}
 	t.held = false
-	for _, c := range t.claims {
-		c.b.refund(c.n)
-	}
+	refundAll(t.claims)
 }
 
-// await waits until a turn is granted or refused. It fails if the attempt ends
-// before.
-func (a *attempt) await(t *turn) error {
+// await waits until a turn is granted, or refused because it would have to be
+// waited for so long. It fails if the attempt ends before.
+func (a *attempt) await(t Turn) (refused time.Duration, err error) {
 	for {
-		at, over := t.due()
+		over, refused, again := t.Due()
 		if over && a.ctx.Err() == nil {
-			return nil
+			return refused, nil
 		}
-		if err := a.waitUntil(at, t.signal); err != nil {
-			t.leave()
-			return err
+		at := never
+		if !again.IsZero() {
+			at = a.call.env.instant(again)
+		}
+		if err := a.waitUntil(at, t.Signal()); err != nil {
+			t.Leave()
+			return 0, err
 		}
 	}
 }
@@ -233,9 +273,9 @@ func (l *rateBudget) listen(t *turns, resp *http.Response) {
 	if wait <= 0 {
 		return
 	}
-	until := after(l.env.now(), wait)
+	until := l.env.time(after(l.env.now(), wait))
 	for _, c := range t.claims {
-		c.b.pause(until)
+		c.b.Pause(until)
 	}
 }
 
@@ -261,8 +301,10 @@ func (a *attempt) recheck() error {
 	if err := a.call.passed(); err != nil {
 		return err
 	}
-	if e := a.pass.stale(); e != nil {
-		return a.refuse(e)
+	if by := a.pass.by; by != nil {
+		if wait, stale := by.Stale(&a.pass); stale {
+			return a.refuse(circuitOpen(wait))
+		}
 	}
 	return nil
 }

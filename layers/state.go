@@ -13,22 +13,21 @@ import (
 // maxKeys bounds how many keys a set of shared state holds.
 const maxKeys = 10_000
 
-// state is what requests of one key share: a budget, a circuit, slots.
-type state interface {
-	// rests reports that nothing would be lost if the state were made anew:
-	// idle, if nothing is left to remember; free, if nothing depends on it.
-	rests(now instant) (idle, free bool)
-}
-
 // stateKey names a state. An origin has two parts, so that finding it makes no
 // string.
 type stateKey struct{ scheme, name string }
 
+func (k stateKey) String() string {
+	if k.scheme != "" {
+		return k.scheme + "://" + k.name
+	}
+	return k.name
+}
+
 // keyed is a bounded set of states. When it is full, a state that is idle makes
 // room, or else one that is free; the least recently used ones are found first.
 // If there is none, a new key gets a state that is not kept.
-type keyed[T state] struct {
-	env  *Env
+type keyed[T Handle] struct {
 	live sync.Map // of stateKey to *kept[T]
 
 	mu      sync.Mutex
@@ -38,7 +37,7 @@ type keyed[T state] struct {
 	hand    int
 }
 
-type kept[T state] struct {
+type kept[T Handle] struct {
 	key   stateKey
 	state T
 	used  atomic.Bool // since the hand passed last
@@ -126,12 +125,11 @@ func (k *keyed[T]) add(key stateKey) T {
 // an idle state, since a flood of new keys calls it for each of them.
 func (k *keyed[T]) replace(e *kept[T]) bool {
 	const most = 64
-	now := k.env.now()
 	second := -1
 	for range most {
 		k.hand = (k.hand + 1) % len(k.ring)
 		at := k.hand
-		idle, free := k.ring[at].state.rests(now)
+		idle, free := k.ring[at].state.Rests()
 		switch {
 		case !free || k.ring[at].used.Swap(false):
 			continue
@@ -172,7 +170,7 @@ type states struct {
 }
 
 // statesOf returns the states of an identity.
-func statesOf[T state](e *Env, id policy.StateID) *keyed[T] {
+func statesOf[T Handle](e *Env, id policy.StateID) *keyed[T] {
 	s := &e.states
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +180,7 @@ func statesOf[T state](e *Env, id policy.StateID) *keyed[T] {
 	if s.sets == nil {
 		s.sets = map[policy.StateID]any{}
 	}
-	set := &keyed[T]{env: e}
+	set := new(keyed[T])
 	s.sets[id] = set
 	return set
 }

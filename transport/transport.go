@@ -29,6 +29,9 @@ type Config struct {
 	Outer, Inner []layers.Layer
 	// Observer is told of every event of every call. Nil: nobody.
 	Observer layers.Observer
+	// Store makes the handles of budgets, circuits and slots that are shared
+	// with other processes. Nil: all are this process's own.
+	Store layers.Store
 	// Rand gives the numbers in [0, 1) that spread waits. It is called
 	// concurrently. Nil: math/rand/v2.
 	Rand func() float64
@@ -55,7 +58,7 @@ type stack struct {
 func New(cfg Config) (*Transport, error) {
 	s := &stack{
 		base:  cfg.Base,
-		env:   &layers.Env{Clock: cfg.Clock, Observer: cfg.Observer, Rand: cfg.Rand},
+		env:   &layers.Env{Clock: cfg.Clock, Observer: cfg.Observer, Store: cfg.Store, Rand: cfg.Rand},
 		outer: cfg.Outer, inner: cfg.Inner,
 	}
 	if err := s.update(cfg.Policy); err != nil {

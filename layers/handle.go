@@ -1,0 +1,128 @@
+package layers
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-go/weir/policy"
+)
+
+// Store makes the handles of shared state, so that it can be shared by more
+// than one process. A method may return nil for what it leaves to the process.
+// It is asked once for a key, while that is in use, and the handle is told of
+// new numbers by its Set.
+type Store interface {
+	Bucket(id policy.StateID, key string, r policy.Rate) Bucket
+	Circuit(id policy.StateID, key string, b policy.Breaker) Circuit
+	Slots(id policy.StateID, key string, f policy.InFlight) Slots
+}
+
+// Handle is state that the requests of one key share. Handles are safe for
+// concurrent use, and call no code of the user's under a lock.
+type Handle interface {
+	// Rests reports that nothing would be lost if the state were made anew:
+	// idle, if there is nothing left to remember; free, if nothing depends on
+	// it at present. Only a state that is free makes room for others.
+	Rests() (idle, free bool)
+}
+
+// Bucket is the handle of a rate budget.
+type Bucket interface {
+	Handle
+	// Take takes n turns, if they are there and nobody waits for one.
+	Take(n int) bool
+	// Predict returns how long n turns would have to be waited for.
+	Predict(n int) time.Duration
+	// Join queues for n turns, which are of no use at limit or later; a zero
+	// limit is none. first puts them before all others that wait.
+	Join(n int, limit time.Time, first bool) Turn
+	// Refund gives back n turns that nothing was sent for.
+	Refund(n int)
+	// Pause lets no turn come before until. A pause is never shortened.
+	Pause(until time.Time)
+	// Set applies the numbers of r.
+	Set(r policy.Rate)
+}
+
+// Turn is a place in the queue of a [Bucket].
+type Turn interface {
+	// Due reports that the wait is over. The turn is granted then, or refused
+	// because it would have to be waited for, for as long as refused says. If
+	// it is not over, again is when to ask the next time; zero: when there is
+	// a signal.
+	Due() (over bool, refused time.Duration, again time.Time)
+	// Signal has a value when Due should be asked.
+	Signal() <-chan struct{}
+	// Leave leaves the queue, or gives back what was granted.
+	Leave()
+}
+
+// Circuit is the handle of a circuit breaker.
+type Circuit interface {
+	Handle
+	// Admit lets a send pass, by the Grant of p, or says how much longer it
+	// will not; zero: that is not known. An extra send, a hedge, is not worth
+	// the probe of a half-open circuit. ctx is the send's.
+	Admit(ctx context.Context, extra bool, p *Pass) (wait time.Duration, admitted bool)
+	// Set applies the numbers of b.
+	Set(b policy.Breaker)
+}
+
+// Pass is the admission of one send by a [Circuit].
+type Pass struct {
+	by    Settler
+	probe bool
+
+	// Of a Breaker, and under its mutex.
+	done    func(error)
+	era     int
+	lease   instant // a probe that has not settled by then is given up
+	settled bool
+}
+
+// Settler is what a Circuit does with the sends that it admitted.
+type Settler interface {
+	// Settle takes the verdict on a send. Only the first one counts.
+	Settle(ctx context.Context, p *Pass, v Verdict)
+	// Stale reports that the circuit has opened since it admitted the send,
+	// and for how much longer.
+	Stale(p *Pass) (wait time.Duration, stale bool)
+}
+
+// Grant admits a send. A probe settles by its first content already.
+func (p *Pass) Grant(by Settler, probe bool) { p.by, p.probe = by, probe }
+
+// Verdict is what a send says of the server.
+type Verdict uint8
+
+// The verdicts on a send. The zero Verdict says nothing of the server.
+const (
+	VerdictNeutral Verdict = iota
+	VerdictSuccess
+	VerdictFailure
+)
+
+// Slots is the handle of an in-flight limit.
+type Slots interface {
+	Handle
+	// Take takes a slot, if there is one and nobody waits for it.
+	Take() bool
+	// Join queues for a slot.
+	Join() Place
+	// Release gives back a slot that was taken.
+	Release()
+	// Set applies the numbers of f.
+	Set(f policy.InFlight)
+}
+
+// Place is a place in the queue of [Slots]. It holds nothing.
+type Place interface {
+	// Free reports that the place is the first and that there is a slot.
+	Free() bool
+	// Take takes the slot, if Free, and leaves the queue.
+	Take() bool
+	// Signal has a value when Free should be asked.
+	Signal() <-chan struct{}
+	// Leave leaves the queue.
+	Leave()
+}

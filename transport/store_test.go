@@ -1,0 +1,104 @@
+package transport_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/clocktest"
+	"github.com/weir-go/weir/layers"
+	"github.com/weir-go/weir/policy"
+	"github.com/weir-go/weir/transport"
+)
+
+// fleetStore stands for a store that several processes share. It counts turns
+// and slots without a queue, and has one switch for all circuits. It is its own
+// handle of everything.
+type fleetStore struct {
+	mu    sync.Mutex
+	turns int
+	open  bool
+	keys  []string
+	said  []layers.Verdict
+}
+
+func (s *fleetStore) key(k string) { s.keys = append(s.keys, k) }
+
+func (s *fleetStore) Bucket(_ policy.StateID, key string, r policy.Rate) layers.Bucket {
+	s.key(key)
+	return fleetBucket{s}
+}
+
+func (s *fleetStore) Circuit(_ policy.StateID, key string, _ policy.Breaker) layers.Circuit {
+	s.key(key)
+	return fleetCircuit{s}
+}
+
+func (s *fleetStore) Slots(_ policy.StateID, key string, _ policy.InFlight) layers.Slots {
+	s.key(key)
+	return nil // left to the process
+}
+
+type fleetBucket struct{ s *fleetStore }
+
+func (fleetBucket) Rests() (idle, free bool) { return true, true }
+func (b fleetBucket) Take(n int) bool {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	if b.s.turns < n {
+		return false
+	}
+	b.s.turns -= n
+	return true
+}
+func (fleetBucket) Predict(int) time.Duration             { return time.Hour }
+func (fleetBucket) Join(int, time.Time, bool) layers.Turn { panic("no turn is worth waiting for") }
+func (b fleetBucket) Refund(n int)                        { b.s.turns += n }
+func (fleetBucket) Pause(time.Time)                       {}
+func (fleetBucket) Set(policy.Rate)                       {}
+
+type fleetCircuit struct{ s *fleetStore }
+
+func (fleetCircuit) Rests() (idle, free bool) { return true, true }
+func (c fleetCircuit) Admit(_ context.Context, _ bool, p *layers.Pass) (time.Duration, bool) {
+	if c.s.open {
+		return 7 * time.Second, false
+	}
+	p.Grant(c, false)
+	return 0, true
+}
+func (fleetCircuit) Set(policy.Breaker) {}
+func (c fleetCircuit) Settle(_ context.Context, _ *layers.Pass, v layers.Verdict) {
+	c.s.said = append(c.s.said, v)
+}
+func (c fleetCircuit) Stale(*layers.Pass) (time.Duration, bool) { return 0, c.s.open }
+
+// TestStore: two transports over one store share what it keeps.
+func TestStore(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		store := &fleetStore{turns: 3}
+		p := settings(policy.Settings{
+			Rate: policy.Rate{PerSecond: 1, Burst: 1}, Breaker: policy.Breaker{Failures: 1}, InFlight: policy.InFlight{Max: 1},
+			Retry: policy.Retry{Enabled: policy.Off},
+		})
+		var fleet [2]*transport.Transport
+		for i := range fleet {
+			up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Forever())
+			fleet[i] = newTransport(t, c, up, p, func(cfg *transport.Config) { cfg.Store = store })
+		}
+		for i := range 3 {
+			wantStatus(t, get(t, c, fleet[i%2]), 200)
+		}
+		e := wantError(t, get(t, c, fleet[1]).err)
+		equal(t, "the layer", e.Layer, "rate")
+		equal(t, "the wait", e.RetryAfter, time.Hour)
+		store.open = true
+		wantOpen(t, get(t, c, fleet[0]), 7*time.Second)
+		equal(t, "the number of verdicts", len(store.said), 4) // one on the send that got no turn
+		equal(t, "the last verdict", store.said[3], layers.VerdictNeutral)
+		for _, k := range store.keys {
+			equal(t, "the key", k, "http://api.example")
+		}
+	})
+}
