@@ -233,8 +233,7 @@ func (a *attempt) overdue(now instant) *Error {
 	if !a.lastCall && (a.phase == phaseRead || a.phase == phaseBody) {
 		// What arrives at this very instant is to be read first.
 		a.lastCall = true
-		c := a.call
-		c.env.Clock.AfterFunc(0, c.wake)
+		a.call.env.soon(a.call.wake)
 		return nil
 	}
 	return a.timeout(a.phase.name(), limit, now-a.since)

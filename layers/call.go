@@ -261,7 +261,7 @@ func (c *Call) wake() {
 		if g := a.guard; g != nil && now >= g.due {
 			g.due = never
 			// What arrives at this very instant is to be read first.
-			c.env.Clock.AfterFunc(0, func() { a.expire(g) })
+			c.env.soon(func() { a.expire(g) })
 		} else if g != nil {
 			next = min(next, g.due)
 		}

@@ -64,6 +64,16 @@ func (e *Env) ready() *Env {
 
 func (e *Env) now() instant { return e.Clock.Since(e.epoch) }
 
+// soon calls f once what else is due at this instant has been done, as far as the
+// clock can tell.
+func (e *Env) soon(f func()) {
+	if _, mock := e.Clock.(*clock.Mock); mock {
+		go f() // its timers of no delay fire only when it is moved again
+		return
+	}
+	e.Clock.AfterFunc(0, f)
+}
+
 // instant converts a point in time, time converts back.
 func (e *Env) instant(t time.Time) instant { return t.Sub(e.epoch) }
 

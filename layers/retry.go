@@ -159,9 +159,12 @@ func (l *retry) judge(a *attempt, body *replay, n int, resp *http.Response, err 
 	if a.givenUp() != nil {
 		return no, "", nil
 	}
-	e, _ := err.(*Error) //nolint:errorlint // Only the outermost is ours.
-	if e != nil && e.final() {
+	e, ours := err.(*Error) //nolint:errorlint // Only the outermost is ours.
+	switch {
+	case ours && e.final():
 		return no, e.Reason, nil
+	case err != nil && !ours: // somebody gave up
+		return no, "", nil
 	}
 	asked := a.asked != ""
 	if !asked {

@@ -340,7 +340,7 @@ func (a *attempt) holdBack(resp *http.Response) (*http.Response, error) {
 		}
 		if err != io.EOF && !errors.Is(err, stream.ErrTruncated) { // which are for the caller to read
 			_ = b.Close()
-			return nil, err
+			return nil, a.failure(err, rankStream, false)
 		}
 		break
 	}

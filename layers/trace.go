@@ -46,8 +46,11 @@ func newHooks() *hooks {
 		},
 		Wait100Continue: func() { h.enter(phaseRead) },
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			if info.Err == nil {
-				h.enter(phaseRead)
+			if a := h.a.Load(); a != nil && info.Err == nil {
+				a.call.mu.Lock()
+				h.wrote = true
+				a.call.mu.Unlock()
+				a.enter(phaseRead)
 			}
 		},
 	}
@@ -59,14 +62,11 @@ func (h *hooks) enter(p phase) {
 	if a == nil {
 		return
 	}
-	a.call.mu.Lock()
-	switch p {
-	case phasePool:
+	if p == phasePool {
+		a.call.mu.Lock()
 		h.conns++
-	case phaseRead:
-		h.wrote = true
+		a.call.mu.Unlock()
 	}
-	a.call.mu.Unlock()
 	a.enter(p)
 }
 
@@ -84,13 +84,13 @@ func (a *attempt) trace(next sender, req *http.Request) (*http.Response, error) 
 		h = newHooks()
 	}
 	h.a.Store(a)
-	if traceKey == nil || req.Context() != a.ctx || httptrace.ContextClientTrace(a.base) != nil {
+	if traceKey == nil || req.Context() != a.ctx || listened(a.base) {
 		return next.send(a, req.WithContext(httptrace.WithClientTrace(req.Context(), &h.trace)))
 	}
 	a.traced.Store(h)
 	resp, err := next.send(a, req)
-	a.traced.Store(nil)
 	a.call.mu.Lock()
+	a.traced.Store(nil)
 	// On a pooled connection nobody has the hooks once the request is written.
 	again := !h.taken || err == nil && h.conns == 1 && h.idle && h.wrote && a.dialTrace == nil
 	a.call.mu.Unlock()
@@ -100,6 +100,27 @@ func (a *attempt) trace(next sender, req *http.Request) (*http.Response, error) 
 		env.hooks.Put(h)
 	}
 	return resp, err
+}
+
+// listened reports whether ctx has a trace of the user's. That of an attempt
+// whose base made this call is none of them: the phases of two calls are apart.
+func listened(ctx context.Context) bool {
+	t := httptrace.ContextClientTrace(ctx)
+	if around := attemptFrom(ctx); t != nil && around != nil {
+		h := around.traced.Load()
+		return h == nil || t != &h.trace
+	}
+	return t != nil
+}
+
+// unheard is a context without the trace that is in it.
+type unheard struct{ context.Context }
+
+func (u unheard) Value(key any) any {
+	if key == traceKey {
+		return nil
+	}
+	return u.Context.Value(key)
 }
 
 // traceKey is what httptrace looks for in a context.
@@ -128,12 +149,16 @@ func (a *attempt) traceValue(plain context.Context, key any) any {
 		return nil
 	}
 	a.call.mu.Lock()
+	if a.traced.Load() != h { // the hooks may be another's by now
+		a.call.mu.Unlock()
+		return nil
+	}
 	dials, ctx := a.phase == phasePool || a.phase == phaseConnect, a.dialTrace
 	h.taken = h.taken || dials || key == traceKey
 	a.call.mu.Unlock()
 	switch {
 	case dials && ctx == nil: // a dial looks for the hooks of package net too
-		ctx = httptrace.WithClientTrace(plain, &h.trace)
+		ctx = httptrace.WithClientTrace(unheard{plain}, &h.trace)
 		a.call.mu.Lock()
 		a.dialTrace = ctx
 		a.call.mu.Unlock()

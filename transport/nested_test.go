@@ -143,6 +143,35 @@ func TestTokenMint(t *testing.T) {
 	})
 }
 
+// TestTokenMintOfTheBase: below the timeouts too, the phases of a call on the
+// call's context are its own.
+func TestTokenMintOfTheBase(t *testing.T) {
+	for name, dials := range map[string]bool{"pooled": false, "dialed": true} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				slow := clocktest.Reply(200).Pool(3 * time.Second).After(3 * time.Second).Body("t")
+				if dials {
+					slow = clocktest.Reply(200).Connect(3 * time.Second).After(3 * time.Second).Body("t")
+				}
+				up := clocktest.NewUpstream(t, c, slow, clocktest.Reply(200))
+				below := newTransport(t, c, up, policy.Policy{})
+				base := layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					if _, err := fetchToken(below, req.Context()); err != nil {
+						return closing(req, err)
+					}
+					return up.RoundTrip(req)
+				})
+				tr := newTransport(t, c, base, settings(policy.Settings{
+					Timeouts: policy.Timeouts{Pool: time.Second, Connect: time.Second, Write: time.Second, Read: 7 * time.Second},
+				}))
+				r := do(c, tr, request(t, t.Context(), "POST", url, strings.NewReader("x")))
+				wantStatus(t, r, 200)
+				wantTook(t, r, 6*time.Second)
+			})
+		})
+	}
+}
+
 // TestFailureOfAnotherCall: what a layer's own call failed at says nothing of
 // the call around it.
 func TestFailureOfAnotherCall(t *testing.T) {

@@ -763,6 +763,41 @@ func TestNotAfterAByte(t *testing.T) {
 	}
 }
 
+// TestHeldStreamThatBreaks: before its first content, a stream that is held back
+// is a send like any other.
+func TestHeldStreamThatBreaks(t *testing.T) {
+	sse := clocktest.Reply(200).Header("Content-Type", "text/event-stream")
+	broken := sse.Chunks(clocktest.Chunk{Data: ": ping\n\n"}).Reset()
+	hold := settings(policy.Settings{Stream: policy.Stream{Enabled: policy.On, Hold: policy.On}, Retry: noWait})
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, broken, sse.Chunks(clocktest.Chunk{Data: "data: {\"type\":\"message_stop\"}\n\n"}))
+		wantStatus(t, get(t, c, newTransport(t, c, up, hold)), 200)
+	})
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, broken)
+		r := do(c, newTransport(t, c, up, hold), request(t, t.Context(), "POST", url, nil))
+		e := wantError(t, r.err)
+		equal(t, "what was sent", e.Sent, layers.Answered)
+		equal(t, "the reason", e.Reason, layers.ReasonNotSafe)
+		if !errors.Is(e, clocktest.ErrReset) {
+			t.Errorf("got %v, want the reset", e)
+		}
+	})
+	for _, http2 := range []bool{false, true} {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			up := clocktest.NewUpstream(t, c, sse.Chunks(clocktest.Chunk{Data: ": ping\n\n"}).Silent())
+			up.HTTP2 = http2
+			ctx, cancel := context.WithCancel(t.Context())
+			c.AfterFunc(time.Second, cancel)
+			r := do(c, newTransport(t, c, up, hold), request(t, ctx, "GET", url, nil))
+			wantTook(t, r, time.Second)
+			if r.err != context.Canceled {
+				t.Errorf("got %v, want context.Canceled itself", r.err)
+			}
+		})
+	}
+}
+
 // TestCancelAtTheEndOfABackoff: no attempt begins at the instant at which the
 // caller gives up.
 func TestCancelAtTheEndOfABackoff(t *testing.T) {
