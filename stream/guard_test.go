@@ -209,8 +209,8 @@ func TestReadOfNothing(t *testing.T) {
 func TestDropKeepalives(t *testing.T) {
 	const ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n"
 	const text = "data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"a\"}}\n\n"
-	long := ": " + strings.Repeat("x", 2*maxPrefix) + "\n"
-	longPing := "event: ping\ndata: " + strings.Repeat(" ", 2*maxPrefix) + "{}\n\n"
+	long := ": " + strings.Repeat("x", maxPrefix+50) + "\n"
+	longPing := "event: ping\ndata: " + strings.Repeat(" ", maxPrefix+50) + "{}\n\n"
 	bookmark := `{"type":"BOOKMARK"}` + "\n"
 	added := `{"type":"ADDED"}` + "\n"
 	tests := []struct {
