@@ -103,6 +103,8 @@ type attempt struct {
 	guard    *guard        // of the stream; nil: the response is none
 	least    time.Duration // a further attempt is not worth less time
 	streamed bool          // the response says it is a stream, and is not guarded
+	open     bool          // the stream is open
+	handed   bool          // the response has gone up
 
 	expired   *Error
 	settled   bool

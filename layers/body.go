@@ -32,6 +32,10 @@ func (a *attempt) wrapBody(innermost bool, req *http.Request, resp *http.Respons
 	if resp.Body == nil {
 		resp.Body = http.NoBody
 	}
+	var g *guard
+	if innermost {
+		g = a.unguard()
+	}
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		a.detach(resp)
@@ -47,7 +51,7 @@ func (a *attempt) wrapBody(innermost bool, req *http.Request, resp *http.Respons
 		b.whole = resp.ContentLength >= 0 || resp.Uncompressed
 		resp.Body = b
 		if innermost {
-			a.guardBody(b, resp)
+			a.guardBody(g, b, resp)
 		}
 	}
 }
@@ -99,14 +103,22 @@ func (b *body) complete(expired error) bool {
 func (b *body) end(err error) {
 	b.err = err
 	if err == nil {
-		b.a.bodyEnded(b.answer, outcome{status: b.status})
+		b.ended(outcome{status: b.status})
 		return
 	}
 	own := b.a.givenUp()
 	b.a.call.mu.Lock()
-	given := own != nil || b.a.dropped || b.a.expired != nil && b.a.expired.lent
+	given := own != nil || b.a.dropped || b.a.expired != nil && b.a.expired.lent || b.shut.Load()
 	b.a.call.mu.Unlock()
-	b.a.bodyEnded(b.answer, outcome{status: b.status, err: err, abandoned: given})
+	b.ended(outcome{status: b.status, err: err, abandoned: given})
+}
+
+// ended settles the attempt.
+func (b *body) ended(o outcome) {
+	if b.guard != nil {
+		o = b.guard.verdict(o)
+	}
+	b.a.bodyEnded(b.answer, o)
 }
 
 // Close implements io.Closer. It is safe during a Read, and to repeat.
@@ -114,12 +126,15 @@ func (b *body) Close() error {
 	if b.shut.Swap(true) {
 		return nil
 	}
+	if b.guard != nil {
+		b.guard.leave(b.a)
+	}
 	// The body first: a pooled connection outlives a closed body, but not a
 	// cancelled request. HTTP/2 waits for the stream's end meanwhile.
 	_ = b.beginRead()
 	err := b.ReadCloser.Close()
 	_ = b.endRead()
-	b.a.bodyEnded(b.answer, outcome{status: b.status, abandoned: true})
+	b.ended(outcome{status: b.status, abandoned: true})
 	return err
 }
 

@@ -346,6 +346,10 @@ func (c *Call) deliver(req *http.Request, resp *http.Response, err error) (*http
 	}
 	c.mu.Lock()
 	c.delivered = a
+	if a != nil {
+		a.handed = true
+		a.lift()
+	}
 	ended := a == nil || a.settled
 	c.mu.Unlock()
 	if ended {

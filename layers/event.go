@@ -39,6 +39,7 @@ const (
 	KindResponse Kind = "response" // headers with Status arrived
 	KindContent  Kind = "content"  // the first content of a stream arrived, Wait after it was sent
 	KindGap      Kind = "gap"      // a gap of a stream ended after Wait; see [Observer]
+	KindOpaque   Kind = "opaque"   // the events of a stream cannot be told apart, so each byte counts as content
 	KindFailure  Kind = "failure"  // a stream reported the failure Err
 	KindDone     Kind = "done"     // an attempt ended, its body included
 	KindWait     Kind = "wait"     // a wait of length Wait began, in Phase

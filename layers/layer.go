@@ -91,7 +91,10 @@ func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
 		if a := attemptFrom(req.Context()); a != nil && a.call.env == s.env {
 			if a, req = a.join(s.rank, req); a != nil {
 				resp, err := s.send(a, req)
-				if err != nil && !a.left() { // nobody further in took the body
+				switch {
+				case err == nil:
+					a.handOver()
+				case !a.left(): // nobody further in took the body
 					closeBody(req)
 				}
 				return resp, err

@@ -69,7 +69,7 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 	budget := a.extra
 	resp, err := l.next.send(a, req)
 	a = outcomeOf(a)
-	if err == nil && resp.StatusCode < http.StatusBadRequest && l.set.Check == nil && a.asked == "" && !a.streamFailed() {
+	if err == nil && resp.StatusCode < http.StatusBadRequest && l.set.Check == nil && a.asked == "" && a.streamFailure() == nil {
 		return resp, nil
 	}
 	early := false // a 425 was seen
@@ -247,6 +247,8 @@ func (l *retry) failed(a *attempt, resp *http.Response, e *Error, early bool) (a
 	var err error
 	if e != nil {
 		err = e.asURLError()
+	} else if f := a.streamFailure(); f != nil {
+		err = &url.Error{Err: f}
 	}
 	switch {
 	case l.set.Check != nil:
@@ -256,9 +258,7 @@ func (l *retry) failed(a *attempt, resp *http.Response, e *Error, early bool) (a
 		}
 		return again, failed
 	case err != nil:
-		return !e.hopeless(), nil
-	case a.streamFailed():
-		return true, nil
+		return e == nil || !e.hopeless(), nil
 	case resp.StatusCode == http.StatusTooEarly && early: // RFC 8470 section 5.2
 		return false, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/weir-go/weir/policy"
@@ -44,10 +45,13 @@ type guard struct {
 	limits *stream.Limits
 	sent   instant
 
-	mu      sync.Mutex // for the monitor; not held while the body is read
+	reads sync.Mutex // held during a Read
+
+	mu      sync.Mutex // for what follows; not held while the body is read, and taken before the call's
 	monitor stream.Monitor
 	began   bool // its first content was told
 	failed  bool // its failure was told
+	open    bool // that it is open was told
 
 	due instant // of the present wait; under the call's mutex
 }
@@ -65,62 +69,87 @@ func (l *streamGuard) send(a *attempt, req *http.Request) (*http.Response, error
 	c.arm(g.due)
 	c.mu.Unlock()
 	resp, err := l.next.send(a, req)
-	if err != nil || l.limits.Hold != policy.On || !a.guarded() {
-		return resp, err
+	if err != nil {
+		a.unguard()
+		return nil, err
 	}
-	return a.holdBack(resp)
+	if l.limits.Hold == policy.On {
+		return a.holdBack(resp)
+	}
+	return resp, nil
 }
 
-// guarded reports whether the response is held to limits.
-func (a *attempt) guarded() bool {
+// unguard takes the guard off the attempt, and returns it.
+func (a *attempt) unguard() *guard {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
-	return a.guard != nil
+	g := a.guard
+	a.guard = nil
+	return g
 }
 
-// guardBody begins to guard the body of a response, or gives that up if it is
-// no stream.
-func (a *attempt) guardBody(b *body, resp *http.Response) {
+// guardBody begins to guard the body of a response, if it is a stream. g is nil
+// on a route that does not guard any.
+func (a *attempt) guardBody(g *guard, b *body, resp *http.Response) {
 	c := a.call
-	c.mu.Lock()
-	g := a.guard
 	if g == nil {
+		c.mu.Lock()
 		a.streamed = isStream(resp.Header)
 		c.mu.Unlock()
 		return
 	}
-	g.due = never
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		a.guard = nil
-		c.mu.Unlock()
 		return
 	}
-	c.mu.Unlock()
 	g.mu.Lock()
 	g.monitor.Answered(resp.Header, c.env.now()-g.sent)
+	g.open = g.limits.Hold != policy.On && g.limits.FirstContent > 0
+	open := g.open
 	g.mu.Unlock()
-	if g.limits.Hold != policy.On && g.limits.FirstContent > 0 {
-		c.lift()
-	}
 	b.guard = g
 	resp.Body = guardedBody{b}
+	c.mu.Lock()
+	g.due = never
+	a.guard, a.open = g, open
+	c.mu.Unlock()
 }
 
 // isStream reports whether a response says that it is a stream of events.
 func isStream(h http.Header) bool {
-	for _, kind := range [...]string{"text/event-stream", "application/x-ndjson", "application/vnd.amazon.eventstream"} {
-		if t := h.Get("Content-Type"); len(t) >= len(kind) && t[:len(kind)] == kind {
-			return true
-		}
+	t, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	switch strings.ToLower(strings.TrimSpace(t)) {
+	case "text/event-stream", "application/x-ndjson", "application/ndjson", "application/jsonl",
+		"application/x-jsonlines", "application/stream+json", "application/vnd.amazon.eventstream":
+		return true
 	}
 	return false
 }
 
-// lift ends the policy's deadline: the stream is open.
-func (c *Call) lift() {
+// handOver is told that a response goes up from a layer of ours that a layer of
+// the user's stands around. Unless that stands inside one of ours in turn, there
+// is nobody left who would send the call again.
+func (a *attempt) handOver() {
+	c := a.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.expired == nil {
+	if a.depth == 0 && c.last != nil {
+		c.last.handed = true
+		c.last.lift()
+	}
+}
+
+// opened is told that the attempt's stream is open.
+func (a *attempt) opened() {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	a.open = true
+	a.lift()
+}
+
+// lift ends the policy's deadline once the stream is open and nobody can send
+// the call again. The mutex must be held.
+func (a *attempt) lift() {
+	if c := a.call; a.open && a.handed && c.expired == nil {
 		c.end = c.jobEnd
 	}
 }
@@ -129,7 +158,11 @@ func (c *Call) lift() {
 type guardedBody struct{ *body }
 
 // Read implements io.Reader.
-func (b guardedBody) Read(p []byte) (int, error) { return b.readGuarded(p) }
+func (b guardedBody) Read(p []byte) (int, error) {
+	b.guard.reads.Lock()
+	defer b.guard.reads.Unlock()
+	return b.readGuarded(p)
+}
 
 // Stats returns what the guard has seen; see stream.StatsOf.
 func (b guardedBody) Stats() stream.Stats {
@@ -143,12 +176,13 @@ func (b guardedBody) Stats() stream.Stats {
 const readMost = 4096
 
 func (b *body) readGuarded(p []byte) (int, error) {
-	if len(b.prefix) > 0 {
+	if len(b.prefix) > 0 && !b.shut.Load() {
 		n := copy(p, b.prefix)
-		b.prefix = b.prefix[n:]
+		if b.prefix = b.prefix[n:]; len(b.prefix) == 0 {
+			b.prefix = nil // and with it its memory
+		}
 		return n, nil
 	}
-	b.prefix = nil
 	for {
 		if n, err, over := b.beginGuarded(p); over {
 			return n, err
@@ -165,7 +199,10 @@ func (b *body) readGuarded(p []byte) (int, error) {
 func (b *body) beginGuarded(p []byte) (n int, err error, over bool) {
 	a, g := b.a, b.guard
 	g.mu.Lock()
-	if n = g.monitor.Take(p); n > 0 || len(p) == 0 {
+	if !b.shut.Load() {
+		n = g.monitor.Take(p)
+	}
+	if n > 0 || len(p) == 0 {
 		g.mu.Unlock()
 		return n, nil, true
 	}
@@ -203,8 +240,10 @@ func (b *body) endGuarded(p []byte, err error) (int, error) {
 	now := a.call.env.now() - g.sent
 	g.monitor.Bytes(p, now)
 	switch {
-	case err == io.EOF:
+	case err == io.EOF && (b.complete(expired) || g.monitor.Stats().Finished):
 		g.monitor.EOF(now)
+	case err == io.EOF:
+		g.monitor.Fail(io.ErrUnexpectedEOF, now)
 	case err != nil:
 		g.monitor.Fail(err, now)
 	case expired != nil:
@@ -213,20 +252,27 @@ func (b *body) endGuarded(p []byte, err error) (int, error) {
 	end := g.monitor.Err()
 	began := g.monitor.Began() && !g.began
 	failure := g.monitor.Failure()
-	news := failure != nil && !g.failed
-	g.began, g.failed = g.began || began, failure != nil
+	failed := failure != nil && !g.failed
+	open := !g.open && (began || failed || g.monitor.Stats().Finished)
+	opaque := began && g.opaque()
+	g.began, g.failed, g.open = g.began || began, failure != nil, g.open || open
 	filters := g.monitor.Filters()
 	gap, under := g.monitor.Ended()
 	g.mu.Unlock()
 	if gap > 0 && a.call.env.gaps {
 		a.emit(Event{Kind: KindGap, Phase: PhaseGap, Wait: gap, Gap: under})
 	}
-	if began {
+	if open {
 		a.opened()
+	}
+	if opaque {
+		a.emit(Event{Kind: KindOpaque})
+	}
+	if began {
+		a.pass.content(a)
 		a.emit(Event{Kind: KindContent, Phase: PhaseFirst, Wait: now})
 	}
-	if news {
-		a.call.lift()
+	if failed {
 		a.emit(Event{Kind: KindFailure, Err: failure})
 	}
 	switch {
@@ -240,76 +286,101 @@ func (b *body) endGuarded(p []byte, err error) (int, error) {
 	return 0, nil
 }
 
-// opened is told of the first content.
-func (a *attempt) opened() {
-	a.call.lift()
-	a.pass.content(a)
+// opaque reports that the first content is only the first byte: events could
+// not be told apart. The mutex must be held.
+func (g *guard) opaque() bool {
+	s := g.monitor.Stats()
+	return s.Encoded || s.Dialect == "" && g.limits.Classify == nil
 }
 
 // endStream settles the attempt with how its stream ended, and returns what
 // the caller is told of it.
 func (b *body) endStream(end error) error {
-	if b.err != nil {
-		return b.err
+	switch {
+	case b.err != nil:
+	case end == io.EOF:
+		b.end(nil)
+		b.err = end
+	default:
+		b.end(b.a.bodyError(end))
 	}
-	b.guard.mu.Lock()
-	failure := b.guard.monitor.Failure()
-	b.guard.mu.Unlock()
-	if end == io.EOF {
-		if failure != nil {
-			b.end(failure)
-		} else {
-			b.end(nil)
-		}
-		b.err = io.EOF
-		return io.EOF
-	}
-	b.end(b.a.bodyError(end))
 	return b.err
+}
+
+// verdict corrects how a body ended by what was seen of the stream: a reader
+// may leave once it has heard of a failure or a finish, and need not wait for
+// the end.
+func (g *guard) verdict(o outcome) outcome {
+	g.mu.Lock()
+	failure, finished := g.monitor.Failure(), g.monitor.Stats().Finished
+	g.mu.Unlock()
+	switch {
+	case failure != nil:
+		o.err, o.abandoned = failure, false
+	case finished && o.abandoned:
+		o.err, o.abandoned = nil, false
+	}
+	return o
+}
+
+// leave ends the guard of a body that is closed by its reader. What is left to
+// wait for is what Read is for.
+func (g *guard) leave(a *attempt) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.monitor.Fail(http.ErrBodyReadAfterClose, a.call.env.now()-g.sent)
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	if a.guard == g {
+		a.guard = nil
+	}
 }
 
 // expire ends a stream whose wait is over, once what arrives at the same
 // instant has been read.
 func (a *attempt) expire(g *guard) {
-	c := a.call
 	if a.givenUp() != nil {
 		return // which is what the Read will say
 	}
+	switch a.expireGuard(g).(type) { //nolint:errorlint // They come from the monitor as they are.
+	case nil:
+	case *stream.StallError:
+		a.abort()
+	default:
+		a.cancel(errLingered) // complete, but for the end of the body
+	}
+}
+
+// expireGuard returns how the stream has ended just now; nil: it has not.
+func (a *attempt) expireGuard(g *guard) error {
+	c := a.call
 	g.mu.Lock()
-	now := c.env.now()
-	end := g.monitor.Expire(now - g.sent)
-	due := g.monitor.Due()
-	g.mu.Unlock()
+	defer g.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a.guard != g || a.expired != nil || a.settled || g.monitor.Err() != nil {
+		return nil
+	}
+	end := g.monitor.Expire(c.env.now() - g.sent)
 	if end == nil {
-		c.mu.Lock()
-		if due != stream.Never && a.reading {
+		if due := g.monitor.Due(); due != stream.Never {
 			g.due = after(g.sent, due)
 			c.arm(g.due)
 		}
-		c.mu.Unlock()
-		return
+		return nil
 	}
-	var stall *stream.StallError
-	if !errors.As(end, &stall) {
-		a.cancel(errLingered) // complete, but for the end of the body
-		return
+	if stall, ok := end.(*stream.StallError); ok { //nolint:errorlint // As above.
+		stall.Attempt = a.n
+		phase := PhaseGap
+		if stall.Kind == stream.StallFirstContent {
+			phase = PhaseFirst
+		}
+		a.expired = &Error{
+			Layer: rankStream.String(), Phase: phase, Limit: stall.Limit, Elapsed: stall.Waited,
+			Sent: a.sent, Err: stall, timeout: true,
+		}
 	}
-	stall.Attempt = a.n
-	c.mu.Lock()
-	if a.expired != nil || a.settled {
-		c.mu.Unlock()
-		return
-	}
-	phase := PhaseGap
-	if stall.Kind == stream.StallFirstContent {
-		phase = PhaseFirst
-	}
-	a.expired = &Error{
-		Layer: rankStream.String(), Phase: phase, Limit: stall.Limit, Elapsed: stall.Waited,
-		Sent: a.sent, Err: stall, timeout: true,
-	}
-	c.mu.Unlock()
-	a.abort()
+	return end
 }
 
 var errLingered = errors.New("the stream was complete, and its body stayed open")
@@ -321,15 +392,8 @@ func (a *attempt) holdBack(resp *http.Response) (*http.Response, error) {
 	if !ok {
 		return resp, nil
 	}
-	g := b.guard
 	var data []byte
-	for {
-		g.mu.Lock()
-		holds := g.monitor.Holds()
-		g.mu.Unlock()
-		if !holds {
-			break
-		}
+	for b.guard.holds() {
 		if cap(data)-len(data) < readMost/2 {
 			data = append(make([]byte, 0, max(readMost, 2*cap(data))), data...)
 		}
@@ -348,17 +412,25 @@ func (a *attempt) holdBack(resp *http.Response) (*http.Response, error) {
 	return resp, nil
 }
 
-// streamFailed reports a failure that a held stream has told of before its
+func (g *guard) holds() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.monitor.Holds()
+}
+
+// streamFailure returns a failure that a held stream has told of before its
 // first content, and that another attempt may mend.
-func (a *attempt) streamFailed() bool {
+func (a *attempt) streamFailure() *stream.FailureError {
 	a.call.mu.Lock()
 	g := a.guard
 	a.call.mu.Unlock()
 	if g == nil || g.limits.Hold != policy.On {
-		return false
+		return nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	f := g.monitor.Failure()
-	return f != nil && f.Retryable && !g.monitor.Began()
+	if f := g.monitor.Failure(); f != nil && f.Retryable && !g.monitor.Began() {
+		return f
+	}
+	return nil
 }
