@@ -22,6 +22,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const url = "http://api.example/v1"
 
+// racing says that the race detector watches, which costs time and memory.
+var racing bool
+
 // noJitter makes every backoff the top of its curve.
 func noJitter() float64 { return 1 }
 
