@@ -333,11 +333,10 @@ func (c *Call) deliver(req *http.Request, resp *http.Response, err error) (*http
 	}
 	c.mu.Lock()
 	a := c.last
-	gone := a == nil || a.settled
 	c.mu.Unlock()
 	if b, ok := resp.Body.(interface{ of() *attempt }); ok && b.of().call == c {
 		a = b.of()
-	} else if gone && c.first.exposed { // an answer of a layer of the user's own
+	} else if c.first.exposed { // a body of a layer of the user's own
 		a = &c.first
 		if resp.Request == nil {
 			resp.Request = req
@@ -402,6 +401,12 @@ func (c *Call) finish() {
 	c.done = true
 	alarm := c.alarm
 	c.alarm = nil
+	var dropped []*attempt // whose answers a layer of the user's left unread
+	for a := c.live; a != nil; a = a.next {
+		if a.counted && a.depth == 0 && !a.reading {
+			dropped = append(dropped, a)
+		}
+	}
 	c.mu.Unlock()
 	if alarm != nil {
 		c.env.release(alarm)
@@ -410,6 +415,9 @@ func (c *Call) finish() {
 		closeBody(req)
 	}
 	c.cancel(nil)
+	for _, a := range dropped {
+		a.settle(outcome{status: a.status, abandoned: true})
+	}
 	c.emit(c, Event{Kind: KindEnd, Attempt: c.Attempts()})
 }
 

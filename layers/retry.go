@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -226,7 +227,31 @@ func (l *retry) backoff(n int, resp *http.Response) time.Duration {
 		top := retryablehttp.DefaultBackoff(l.set.BaseDelay, l.set.MaxDelay, n, nil)
 		return time.Duration(l.env.Rand() * float64(top))
 	}
-	return max(0, l.set.Backoff(l.set.BaseDelay, l.set.MaxDelay, n, withoutHint(resp)))
+	var wait time.Duration
+	peek(resp, func(resp *http.Response) {
+		wait = l.set.Backoff(l.set.BaseDelay, l.set.MaxDelay, n, withoutHint(resp))
+	})
+	return max(0, wait)
+}
+
+// peek lets a function of the user's look at a response, and puts back what it
+// reads of the body: the response may still be the outcome of the call.
+func peek(resp *http.Response, look func(*http.Response)) {
+	if resp == nil {
+		look(nil)
+		return
+	}
+	body := resp.Body
+	var seen bytes.Buffer
+	shown := *resp
+	shown.Body = io.NopCloser(io.TeeReader(body, &seen))
+	look(&shown)
+	if seen.Len() > 0 {
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(&seen, body), body}
+	}
 }
 
 // withoutHint returns resp as a Backoff may see it: Retry-After is not its to
@@ -252,7 +277,7 @@ func (l *retry) failed(a *attempt, resp *http.Response, e *Error, early bool) (a
 	}
 	switch {
 	case l.set.Check != nil:
-		again, failed = l.set.Check(a.base, resp, err)
+		peek(resp, func(resp *http.Response) { again, failed = l.set.Check(a.base, resp, err) })
 		if again || resp == nil {
 			failed = nil // the outcome stands, and is told when it is the last
 		}

@@ -234,6 +234,51 @@ func TestResponsesOfOddBases(t *testing.T) {
 	})
 }
 
+// TestWhatTheBaseSees: the deadline, the cause of an abort, and a context that
+// lives until the body is closed.
+func TestWhatTheBaseSees(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		var last context.Context
+		closedAlive := false
+		answers := []func() (*http.Response, error){
+			func() (*http.Response, error) { return nil, clocktest.ErrReset },
+			func() (*http.Response, error) {
+				return &http.Response{StatusCode: 200, Body: struct {
+					io.Reader
+					io.Closer
+				}{zeros{}, closeFunc(func() error { closedAlive = last.Err() == nil; return nil })}}, nil
+			},
+		}
+		base := layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			last = req.Context()
+			at, ok := last.Deadline()
+			equal(t, "whether there is a deadline", ok, true)
+			equal(t, "the deadline", at, c.Now().Add(10*time.Second))
+			if len(answers) == 0 {
+				<-last.Done()
+				return nil, last.Err()
+			}
+			answer := answers[0]
+			answers = answers[1:]
+			return answer()
+		})
+		tr := newTransport(t, c, base, settings(policy.Settings{Deadline: 10 * time.Second, Retry: noWait}))
+		resp, err := tr.RoundTrip(request(t, t.Context(), "GET", url, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		equal(t, "whether the context outlived the body", closedAlive, true)
+		if last.Err() == nil {
+			t.Error("the context outlives the call")
+		}
+		wantTimeout(t, get(t, c, tr).err, layers.PhaseDeadline)
+		if cause := context.Cause(last); !errors.Is(cause, context.DeadlineExceeded) {
+			t.Errorf("the cause is %v", cause)
+		}
+	})
+}
+
 // TestSlowObserver: it delays its own call and no other.
 func TestSlowObserver(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {

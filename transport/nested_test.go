@@ -756,6 +756,26 @@ func TestOuterAnswersFromElsewhere(t *testing.T) {
 	}
 }
 
+// TestOuterDropsAnAnswer: what an answer holds is given back with the call, even
+// if a layer of the user's leaves it open.
+func TestOuterDropsAnAnswer(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(ignoreOpen{t}, c, clocktest.Reply(200).Silent().Times(2))
+		tr := newTransport(t, c, up, settings(policy.Settings{InFlight: policy.InFlight{Max: 1}}),
+			outer(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+				if _, err := next.RoundTrip(req); err != nil {
+					return nil, err
+				}
+				return &http.Response{StatusCode: 203, Body: io.NopCloser(strings.NewReader("own"))}, nil
+			})))
+		for range 2 {
+			r := get(t, c, tr)
+			wantStatus(t, r, 203)
+			equal(t, "the body", r.body, "own")
+		}
+	})
+}
+
 // TestLayersAlone: each layer works without the others, with an Env or none.
 func TestLayersAlone(t *testing.T) {
 	for _, shared := range []bool{true, false} {

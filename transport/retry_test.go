@@ -381,6 +381,52 @@ func TestCheckDecidesOnlyTheOutcome(t *testing.T) {
 	})
 }
 
+// TestHooksMayReadTheBody: what Check and Backoff read of a response is not lost
+// to the caller, nor is what they close.
+func TestHooksMayReadTheBody(t *testing.T) {
+	look := func(resp *http.Response) {
+		b := make([]byte, 5)
+		_, err := io.ReadFull(resp.Body, b)
+		if string(b) != "quota" || err != nil {
+			t.Errorf("the hook read %q, %v", b, err)
+		}
+		resp.Body.Close()
+	}
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		busy := clocktest.Reply(503).Header("Retry-After", "1").Body("quota exceeded")
+		up := clocktest.NewUpstream(t, c, busy, busy)
+		r := get(t, c, newTransport(t, c, up, retrying(policy.Retry{
+			MaxAttempts: 2,
+			Check: func(_ context.Context, resp *http.Response, _ error) (bool, error) {
+				look(resp)
+				return true, nil
+			},
+			Backoff: func(_, _ time.Duration, _ int, resp *http.Response) time.Duration {
+				look(resp)
+				return 2 * time.Second
+			},
+		})))
+		wantStatus(t, r, 503)
+		equal(t, "the body", r.body, "quota exceeded")
+		equalTimes(t, times(c, up), 0, 2*time.Second)
+	})
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) { // the wait does not fit
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503).Chunks(clocktest.Drip("quota exceeded", 5, time.Second)...))
+		r := get(t, c, newTransport(t, c, up, retrying(policy.Retry{
+			Backoff: func(_, _ time.Duration, _ int, resp *http.Response) time.Duration {
+				look(resp)
+				return time.Hour
+			},
+		})))
+		wantStatus(t, r, 503)
+		equal(t, "the body", r.body, "quota exceeded")
+		equal(t, "the reason", r.call(t).Reason(), layers.ReasonDeadline)
+		if r.call(t).Err() == nil {
+			t.Error("the call goes on after its body")
+		}
+	})
+}
+
 func TestCheckFails(t *testing.T) {
 	refused := errors.New("the body says no")
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {

@@ -336,6 +336,11 @@ func everything() policy.Settings {
 	}
 }
 
+// streams turns the stream guard on beside everything else. It rules out hedges.
+func streams() policy.Settings {
+	return everything().With(policy.Settings{Stream: policy.Stream{Enabled: policy.On}})
+}
+
 // nothing turns every layer off.
 func nothing() policy.Settings {
 	return policy.Settings{
@@ -354,6 +359,7 @@ func TestWireSlowBodyArrivesWhole(t *testing.T) {
 		inner, outer []layers.Layer
 	}{
 		{"everything", everything(), []layers.Layer{pass}, []layers.Layer{pass}},
+		{"streams", streams(), []layers.Layer{pass}, []layers.Layer{pass}},
 		{"the defaults", some, nil, nil}, {"an inner layer", some, []layers.Layer{pass}, nil}, {"an outer layer", some, nil, []layers.Layer{pass}},
 		{"nothing", nothing(), nil, nil}, {"only an inner layer", nothing(), []layers.Layer{pass}, nil}, {"only an outer layer", nothing(), nil, []layers.Layer{pass}},
 	} {
@@ -528,6 +534,36 @@ func TestWireBodyThatFails(t *testing.T) {
 		equal(t, "the reason", e.Reason, layers.ReasonNotRetryable)
 		c.Add(0)
 		equal(t, "the number of requests", len(asked.list()), 1)
+	})
+}
+
+// TestWireCloseDuringARead: it ends the Read, at once.
+func TestWireCloseDuringARead(t *testing.T) {
+	eachKind(t, func(t *testing.T, c *clocktest.Clock, kind, url string) {
+		w := newWire(t, c, kind, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			http.NewResponseController(rw).Flush()
+			<-r.Context().Done()
+		}), settings(everything()))
+		resp, err := w.RoundTrip(request(t, t.Context(), "GET", url, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := io.Copy(io.Discard, resp.Body)
+			ended <- err
+		}()
+		c.Add(time.Second)
+		for range 2 {
+			resp.Body.Close()
+		}
+		if err := <-ended; err == nil {
+			t.Error("the Read saw a good end")
+		}
+		equal(t, "the time", c.Elapsed(), time.Second)
+		if callOf(t, resp).Err() == nil {
+			t.Error("the call goes on")
+		}
 	})
 }
 
@@ -797,8 +833,11 @@ func TestWireResponsesAreUnchanged(t *testing.T) {
 					test.h(rw, r)
 				}), settings(everything()))
 				want := look(t, w.base, request(t, t.Context(), test.method, url, nil))
-				if got := look(t, w, request(t, t.Context(), test.method, url, nil)); got != want {
-					t.Errorf("got  %+v\nwant %+v", got, want)
+				streaming := view(t, w.Transport, policy.Settings{Stream: policy.Stream{Enabled: policy.On}})
+				for _, rt := range []*transport.Transport{w.Transport, streaming} {
+					if got := look(t, rt, request(t, t.Context(), test.method, url, nil)); got != want {
+						t.Errorf("got  %+v\nwant %+v", got, want)
+					}
 				}
 			})
 		})
