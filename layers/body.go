@@ -80,8 +80,11 @@ func (b *body) Read(p []byte) (int, error) {
 		b.err = err
 	case err == nil && expired == nil:
 	default:
-		if err == nil {
+		switch err {
+		case nil:
 			err = expired
+		case io.EOF:
+			err = http.ErrBodyReadAfterClose
 		}
 		err = a.bodyError(err)
 		b.end(err)
@@ -93,10 +96,11 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 // complete reports whether an end of the body is the end of the response. A
-// server that sees the caller or a limit of ours give up may end a body without
-// a length as if it were whole, and be heard before the connection is closed.
+// server that sees the caller, or a limit of ours, give up or close may end a
+// body without a length as if it were whole, and be heard before the connection
+// is closed.
 func (b *body) complete(expired error) bool {
-	return expired == nil && b.a.givenUp() == nil || b.whole
+	return expired == nil && !b.shut.Load() && b.a.givenUp() == nil || b.whole
 }
 
 // end settles the attempt with how the body ended; nil is its end.

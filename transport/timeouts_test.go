@@ -453,6 +453,29 @@ func TestCloseTwiceAndDuringARead(t *testing.T) {
 	})
 }
 
+// TestResponseBodyIsClosedOnce: by its end, by the caller, or by both.
+func TestResponseBodyIsClosedOnce(t *testing.T) {
+	for _, drained := range []bool{false, true} {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			body := &closeCounter{Reader: strings.NewReader("fine")}
+			tr := newTransport(t, c, layers.RoundTripperFunc(func(*http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: 200, Body: body}, nil
+			}), settings(everything()))
+			resp, err := tr.RoundTrip(request(t, t.Context(), "GET", url, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if drained {
+				io.Copy(io.Discard, resp.Body)
+			}
+			for range 3 {
+				resp.Body.Close()
+			}
+			equal(t, "the number of closes", int(body.closes.Load()), 1)
+		})
+	}
+}
+
 // TestOneJumpOverEverything: a clock that leaps over the phase and the deadline
 // ends the call, once, by the deadline; one that stops just short does not.
 func TestOneJumpOverEverything(t *testing.T) {
