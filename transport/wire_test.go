@@ -594,10 +594,16 @@ func TestWireCallerCancels(t *testing.T) {
 // TestWireClientTimeout: http.Client.Timeout keeps what users see today.
 func TestWireClientTimeout(t *testing.T) {
 	for name, h := range map[string]http.HandlerFunc{
-		"headers": never,
+		// A handler that returned would answer, just in time for a client that
+		// has only begun to close the connection.
+		"headers": func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			panic(http.ErrAbortHandler)
+		},
 		"body": func(rw http.ResponseWriter, r *http.Request) {
 			http.NewResponseController(rw).Flush()
 			<-r.Context().Done()
+			panic(http.ErrAbortHandler)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
