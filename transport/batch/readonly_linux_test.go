@@ -1,0 +1,46 @@
+package batch_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/weir-go/weir/transport/batch"
+)
+
+// A directory that cannot be written can be read, and says so when it matters.
+func TestReadOnlyDirectory(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "cursor")
+	if err := os.WriteFile(path, []byte("saved"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for d := dir; d != os.TempDir(); d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o555); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Chmod(d, 0o755)
+	}
+	if os.Geteuid() == 0 { // who may write everywhere, but for this thread
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if err := syscall.Setfsuid(65534); err != nil {
+			t.Skip(err)
+		}
+		defer syscall.Setfsuid(0)
+	}
+	store := batch.File(path)
+	if saved, err := store.Open(t.Context()); string(saved) != "saved" || err != nil {
+		t.Errorf("opened: %q, %v", saved, err)
+	}
+	if err := store.Save(t.Context(), nil); !errors.Is(err, fs.ErrPermission) {
+		t.Errorf("saved: %v", err)
+	}
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+}

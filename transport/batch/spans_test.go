@@ -1,0 +1,38 @@
+package batch
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// A set of ranges is what a map would be, and its ranges are in order and apart.
+func TestSpans(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		var s spans
+		naive := map[int]bool{}
+		for range 200 {
+			i := r.IntN(40)
+			if r.IntN(3) > 0 {
+				s.add(i)
+				naive[i] = true
+			} else {
+				s.remove(i)
+				delete(naive, i)
+			}
+			for i := -1; i <= 40; i++ {
+				if s.has(i) != naive[i] {
+					t.Fatalf("seed %d: %v has %d: %v", seed, s, i, s.has(i))
+				}
+			}
+			if s.count() != len(naive) {
+				t.Fatalf("seed %d: %v counts %d, want %d", seed, s, s.count(), len(naive))
+			}
+			for k, r := range s {
+				if r.lo >= r.hi || k > 0 && r.lo <= s[k-1].hi {
+					t.Fatalf("seed %d: %v", seed, s)
+				}
+			}
+		}
+	}
+}
