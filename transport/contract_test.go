@@ -142,58 +142,78 @@ func TestTheCallersRequest(t *testing.T) {
 		}))},
 		{name: "no URL", twist: func(r *http.Request) { r.URL = nil }},
 	} {
-		for body, attach := range map[string]func(b *tracked, r *http.Request){
-			"none": func(*tracked, *http.Request) {},
-			"stream": func(b *tracked, r *http.Request) {
-				r.Body, r.ContentLength = b.open("hello"), -1
-			},
-			"too long to record": func(b *tracked, r *http.Request) {
-				r.Body, r.ContentLength = b.open(strings.Repeat("x", 70<<10)), 70<<10
-			},
-			"GetBody": func(b *tracked, r *http.Request) {
-				r.GetBody = func() (io.ReadCloser, error) { return b.open("hello"), nil }
-				r.Body, _ = r.GetBody()
-				r.ContentLength = 5
-			},
-		} {
-			t.Run(test.name+", "+body, func(t *testing.T) {
-				clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
-					up := clocktest.NewUpstream(t, c, test.steps...)
-					if body == "too long to record" && strings.HasPrefix(test.name, "retried") {
-						up = clocktest.NewUpstream(t, c, test.steps[0])
-					}
-					if test.change == nil {
-						test.change = func(*transport.Config) {}
-					}
-					tr := newTransport(t, c, up, settings(test.s), test.change)
-					if test.warm {
-						get(t, c, tr)
-					}
-					ctx := t.Context()
-					if test.ctx != nil {
-						ctx = test.ctx(t, c)
-					}
-					req := request(t, ctx, "PUT", "http://user:pw@api.example/v1?q=1#frag", nil)
-					req.Header.Set("X-Kept", "yes")
-					req.Host = "other.example"
-					bodies := new(tracked)
-					attach(bodies, req)
-					if test.twist != nil {
-						test.twist(req)
-					}
-					before := req.Clone(ctx)
-					before.Body = req.Body
-					r := do(c, tr, req)
-					if (r.resp == nil) == (r.err == nil) && test.name != "deadline" {
-						t.Errorf("got %v and %v", r.resp, r.err)
-					}
-					c.Add(0)
-					bodies.check(t)
-					like(t, req, before)
+		for body, attach := range attached {
+			for layout, change := range layouts {
+				if test.change != nil {
+					change = test.change
+				}
+				t.Run(test.name+", "+body+", "+layout, func(t *testing.T) {
+					clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+						up := clocktest.NewUpstream(t, c, test.steps...)
+						if body == "too long to record" && strings.HasPrefix(test.name, "retried") {
+							up = clocktest.NewUpstream(t, c, test.steps[0])
+						}
+						tr := newTransport(t, c, up, settings(test.s), change)
+						if test.warm {
+							get(t, c, tr)
+						}
+						ctx := t.Context()
+						if test.ctx != nil {
+							ctx = test.ctx(t, c)
+						}
+						req := request(t, ctx, "PUT", "http://user:pw@api.example/v1?q=1#frag", nil)
+						req.Header.Set("X-Kept", "yes")
+						req.Host = "other.example"
+						bodies := new(tracked)
+						attach(bodies, req)
+						if test.twist != nil {
+							test.twist(req)
+						}
+						before := req.Clone(ctx)
+						before.Body = req.Body
+						r := do(c, tr, req)
+						if (r.resp == nil) == (r.err == nil) && test.name != "deadline" {
+							t.Errorf("got %v and %v", r.resp, r.err)
+						}
+						c.Add(0)
+						bodies.check(t)
+						like(t, req, before)
+					})
 				})
-			})
+			}
 		}
 	}
+}
+
+// attached are the kinds of body that a request has.
+var attached = map[string]func(b *tracked, r *http.Request){
+	"none": func(*tracked, *http.Request) {},
+	"stream": func(b *tracked, r *http.Request) {
+		r.Body, r.ContentLength = b.open("hello"), -1
+	},
+	"too long to record": func(b *tracked, r *http.Request) {
+		r.Body, r.ContentLength = b.open(strings.Repeat("x", 70<<10)), 70<<10
+	},
+	"GetBody": func(b *tracked, r *http.Request) {
+		r.GetBody = func() (io.ReadCloser, error) { return b.open("hello"), nil }
+		r.Body, _ = r.GetBody()
+		r.ContentLength = 5
+	},
+}
+
+// layouts are the places of layers of the user's.
+var layouts = map[string]func(*transport.Config){
+	"none":  func(*transport.Config) {},
+	"inner": inner(around(passOn)),
+	"outer": outer(around(passOn)),
+	"on a copy": outer(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		return next.RoundTrip(req.Clone(req.Context()))
+	})),
+}
+
+// passOn is a layer that does nothing.
+func passOn(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+	return next.RoundTrip(req)
 }
 
 // TestResponsesOfOddBases: an error or a response, never both, and always with

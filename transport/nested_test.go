@@ -816,7 +816,7 @@ func TestLayersAlone(t *testing.T) {
 		})
 		run("between layers of the user's", func(t *testing.T, c *clocktest.Clock, env *layers.Env) {
 			up := clocktest.NewUpstream(t, c, clocktest.NoReply(), clocktest.Reply(200).Body("fine"))
-			pass := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) { return next.RoundTrip(req) })
+			pass := around(passOn)
 			r := get(t, c, layers.Chain(up, pass, layers.Deadline(env, 10*time.Second), pass, layers.Retry(env, noWait), pass, layers.Timeouts(env, policy.Timeouts{Read: 4 * time.Second}), pass))
 			wantStatus(t, r, 200)
 			equal(t, "the body", r.body, "fine")

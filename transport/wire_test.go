@@ -351,7 +351,7 @@ func nothing() policy.Settings {
 
 func TestWireSlowBodyArrivesWhole(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 1<<16)
-	pass := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) { return next.RoundTrip(req) })
+	pass := around(passOn)
 	some := policy.Settings{Deadline: time.Hour}
 	for _, test := range []struct {
 		name         string
@@ -947,7 +947,7 @@ func TestWireUpgrade(t *testing.T) {
 	for _, kind := range kinds[:2] {
 		for name, change := range map[string]func(*transport.Config){
 			"plain": func(*transport.Config) {},
-			"inner": inner(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) { return next.RoundTrip(req) })),
+			"inner": inner(around(passOn)),
 		} {
 			t.Run(kind.name+" "+name, func(t *testing.T) {
 				clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
