@@ -210,6 +210,14 @@ func (a *attempt) boundBy(d time.Duration) {
 	}
 }
 
+// during names what the attempt waits for. The mutex must be held.
+func (a *attempt) during() Phase {
+	if a.guard != nil && !a.open && (a.phase == phaseRead || a.phase == phaseBody) {
+		return PhaseFirst
+	}
+	return a.phase.name()
+}
+
 // leavePhase stops the clock. The mutex must be held.
 func (a *attempt) leavePhase() { a.phase, a.phaseDue = phaseNone, never }
 

@@ -245,7 +245,7 @@ func (c *Call) wake() {
 		}
 		if passed {
 			e := *c.expired
-			e.Sent, e.during, e.streamed = a.sent, a.phase.name(), a.streamed
+			e.Sent, e.during, e.streamed = a.sent, a.during(), a.streamed
 			a.expired = &e
 		} else {
 			a.expired = a.overdue(now)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/weir-go/weir/policy"
 	"github.com/weir-go/weir/stream"
@@ -235,55 +236,80 @@ func (b *body) endGuarded(p []byte, err error) (int, error) {
 	a.call.mu.Lock()
 	g.due = never
 	a.call.mu.Unlock()
-	expired := b.endRead()
-	g.mu.Lock()
-	now := a.call.env.now() - g.sent
-	g.monitor.Bytes(p, now)
-	switch {
-	case err == io.EOF && (b.complete(expired) || g.monitor.Stats().Finished):
-		g.monitor.EOF(now)
-	case err == io.EOF:
-		g.monitor.Fail(io.ErrUnexpectedEOF, now)
-	case err != nil:
-		g.monitor.Fail(err, now)
-	case expired != nil:
-		g.monitor.Fail(expired, now)
+	switch expired := b.endRead(); {
+	case err == nil:
+		err = expired
+	case err == io.EOF && !b.complete(expired):
+		err = errCut
 	}
-	end := g.monitor.Err()
-	began := g.monitor.Began() && !g.began
-	failure := g.monitor.Failure()
-	failed := failure != nil && !g.failed
-	open := !g.open && (began || failed || g.monitor.Stats().Finished)
-	opaque := began && g.opaque()
-	g.began, g.failed, g.open = g.began || began, failure != nil, g.open || open
-	filters := g.monitor.Filters()
-	gap, under := g.monitor.Ended()
-	g.mu.Unlock()
-	if gap > 0 && a.call.env.gaps {
-		a.emit(Event{Kind: KindGap, Phase: PhaseGap, Wait: gap, Gap: under})
+	n := g.take(a, p, err)
+	if n.gap > 0 && a.call.env.gaps {
+		a.emit(Event{Kind: KindGap, Phase: PhaseGap, Wait: n.gap, Gap: n.under})
 	}
-	if open {
+	if n.opened {
 		a.opened()
 	}
-	if opaque {
+	if n.opaque {
 		a.emit(Event{Kind: KindOpaque})
 	}
-	if began {
+	if n.began {
 		a.pass.content(a)
-		a.emit(Event{Kind: KindContent, Phase: PhaseFirst, Wait: now})
+		a.emit(Event{Kind: KindContent, Phase: PhaseFirst, Wait: n.at})
 	}
-	if failed {
-		a.emit(Event{Kind: KindFailure, Err: failure})
+	if n.failed != nil {
+		a.emit(Event{Kind: KindFailure, Err: n.failed})
 	}
 	switch {
-	case filters:
+	case n.filters:
 		return 0, nil // beginGuarded has what there is
 	case len(p) > 0:
 		return len(p), nil
-	case end != nil:
-		return 0, b.endStream(end)
+	case n.end != nil:
+		return 0, b.endStream(n.end)
 	}
 	return 0, nil
+}
+
+// errCut is an end of the body that may not be the end of the stream.
+var errCut = errors.New("the body ended when the stream was given up")
+
+// news is what a Read has brought.
+type news struct {
+	at      instant // since the sending
+	began   bool    // the first content
+	opened  bool
+	opaque  bool // events cannot be told apart
+	failed  *stream.FailureError
+	gap     time.Duration // that has ended
+	under   stream.StallKind
+	filters bool
+	end     error
+}
+
+// take tells the monitor what a Read has returned. It may call a classifier of
+// the user's.
+func (g *guard) take(a *attempt, p []byte, err error) (n news) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := &g.monitor
+	n.at = a.call.env.now() - g.sent
+	m.Bytes(p, n.at)
+	switch {
+	case err == io.EOF || err == errCut && m.Stats().Finished:
+		m.EOF(n.at)
+	case err != nil:
+		m.Fail(err, n.at)
+	}
+	n.began = m.Began() && !g.began
+	n.opaque = n.began && g.opaque()
+	if f := m.Failure(); !g.failed {
+		n.failed = f
+	}
+	n.opened = !g.open && (n.began || n.failed != nil || m.Stats().Finished)
+	g.began, g.failed, g.open = g.began || n.began, g.failed || n.failed != nil, g.open || n.opened
+	n.gap, n.under = m.Ended()
+	n.filters, n.end = m.Filters(), m.Err()
+	return n
 }
 
 // opaque reports that the first content is only the first byte: events could
@@ -392,6 +418,13 @@ func (a *attempt) holdBack(resp *http.Response) (*http.Response, error) {
 	if !ok {
 		return resp, nil
 	}
+	ended := false
+	defer func() {
+		if !ended { // a panic in a classifier of the user's
+			_ = b.Close()
+			a.settle(outcome{err: errPanic, abandoned: true})
+		}
+	}()
 	var data []byte
 	for b.guard.holds() {
 		if cap(data)-len(data) < readMost/2 {
@@ -403,11 +436,13 @@ func (a *attempt) holdBack(resp *http.Response) (*http.Response, error) {
 			continue
 		}
 		if err != io.EOF && !errors.Is(err, stream.ErrTruncated) { // which are for the caller to read
+			ended = true
 			_ = b.Close()
 			return nil, a.failure(err, rankStream, false)
 		}
 		break
 	}
+	ended = true
 	b.prefix = data
 	return resp, nil
 }

@@ -193,6 +193,35 @@ func TestStreamOutlivesTheDeadline(t *testing.T) {
 	}
 }
 
+// TestStreamAfterARedirect: the opening is all hops together.
+func TestStreamAfterARedirect(t *testing.T) {
+	for wait, fits := range map[time.Duration]bool{7 * time.Second: true, 8 * time.Second: false} {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			up := clocktest.NewUpstream(t, c,
+				clocktest.Reply(302).After(wait).Header("Location", "/stream"),
+				every(events(role).After(2500*time.Millisecond), time.Second, word, 60).Chunks(clocktest.Chunk{Data: done}))
+			p := policy.Policy{
+				Settings: policy.Settings{Deadline: 10 * time.Second, Retry: noRetry},
+				Routes:   []policy.Route{{Pattern: "/stream", Settings: policy.Settings{Deadline: time.Minute, Stream: limits}}},
+			}
+			p.Routes[0].Stream.Enabled = policy.On
+			resp, err := newTransport(t, c, up, p).Client().Get(url)
+			if !fits {
+				wantTimeout(t, err, layers.PhaseDeadline)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if _, err := io.ReadAll(resp.Body); err != nil {
+				t.Error(err)
+			}
+			equal(t, "the time", c.Elapsed(), wait+62500*time.Millisecond)
+		})
+	}
+}
+
 func passes(next http.RoundTripper) http.RoundTripper {
 	return layers.RoundTripperFunc(next.RoundTrip)
 }
@@ -205,14 +234,15 @@ func TestDeadlineOpens(t *testing.T) {
 		stream policy.Stream
 		step   clocktest.Step
 		took   time.Duration // 0: by the guard
+		during string
 	}{
-		"headers":                               {limits, clocktest.NoReply(), deadline},
-		"first content, which the guard bounds": {limits, silent, 0},
-		"first content, held":                   {held(), silent, deadline},
-		"first content, not bounded":            {policy.Stream{FirstContent: policy.Off}, silent, deadline},
-		"no content any more":                   {held(), events(role, busy).Silent(), 2 * time.Second},
-		"finished without content":              {policy.Stream{FirstContent: policy.Off, Linger: 20 * time.Second}, events(role, done).Silent(), 20 * time.Second},
-		"another answer":                        {limits, clocktest.Reply(404).Silent(), deadline},
+		"headers":                               {limits, clocktest.NoReply(), deadline, "first-content"},
+		"first content, which the guard bounds": {limits, silent, 0, ""},
+		"first content, held":                   {held(), silent, deadline, "first-content"},
+		"first content, not bounded":            {policy.Stream{FirstContent: policy.Off}, silent, deadline, "first-content"},
+		"no content any more":                   {held(), events(role, busy).Silent(), 2 * time.Second, ""},
+		"finished without content":              {policy.Stream{FirstContent: policy.Off, Linger: 20 * time.Second}, events(role, done).Silent(), 20 * time.Second, ""},
+		"another answer":                        {limits, clocktest.Reply(404).Silent(), deadline, "read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
@@ -224,8 +254,9 @@ func TestDeadlineOpens(t *testing.T) {
 				r := get(t, c, newTransport(t, c, clocktest.NewUpstream(t, c, test.step), p))
 				switch test.took {
 				case deadline:
-					wantTimeout(t, r.err, layers.PhaseDeadline)
+					e := wantTimeout(t, r.err, layers.PhaseDeadline)
 					wantTook(t, r, deadline)
+					has(t, e.Error(), "in phase "+test.during+" of attempt 1")
 				case 0:
 					wantStall(t, r.err, stream.StallFirstContent, 5*time.Second)
 					wantTook(t, r, 5*time.Second)
@@ -990,6 +1021,41 @@ func TestBreakerSeesStreams(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestPanicInAClassifier: nothing is held for ever because of it.
+func TestPanicInAClassifier(t *testing.T) {
+	for _, hold := range []policy.Toggle{policy.Off, policy.On} {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			up := clocktest.NewUpstream(t, c, events(word).Times(2), events(word, done))
+			calls := 0
+			p := streamed(policy.Stream{Hold: hold, Classify: func(stream.Event) stream.Class {
+				if calls++; calls <= 2 {
+					panic("in a classifier")
+				}
+				return stream.Unknown
+			}}, noRetry)
+			p.InFlight = policy.InFlight{Max: 1}
+			tr := newTransport(t, c, up, p)
+			for range 2 {
+				func() {
+					defer func() {
+						if recover() == nil {
+							t.Error("no panic")
+						}
+					}()
+					resp, err := tr.RoundTrip(request(t, t.Context(), "GET", url, nil))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer resp.Body.Close()
+					io.ReadAll(resp.Body)
+				}()
+			}
+			wantStatus(t, get(t, c, tr), 200)
+		})
 	}
 }
 
