@@ -73,6 +73,9 @@ func (l *auth) roundTrip(next http.RoundTripper, req *http.Request) (*http.Respo
 		return nil, err
 	}
 	signed := req.Clone(ctx)
+	if signed.Header == nil {
+		signed.Header = http.Header{}
+	}
 	kind := token.Type
 	if kind == "" {
 		kind = "Bearer"

@@ -2,6 +2,8 @@ package layers
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -45,6 +47,7 @@ type Call struct {
 	reason    string
 	safe      bool // the request may be sent twice
 	asked     bool // RetryOnce was granted
+	lent      bool // body stays the call's to close
 	done      bool
 
 	first attempt
@@ -370,6 +373,10 @@ func (c *Call) failure(err error) error {
 	case ours && !e.told:
 	case ours && c.last != nil && c.last.expired != nil: // a layer of the user's read the body
 		e = c.last.expired
+	case errors.As(err, &e) && !e.told: // a layer of the user's says more about it
+		more := *e
+		more.Err = err
+		e = &more
 	default: // a layer of the user's failed by itself
 		e = &Error{Layer: "outer", Elapsed: c.env.now() - c.start, Err: err}
 		if c.Attempts() > 0 {
@@ -419,6 +426,32 @@ func (c *Call) finish() {
 		a.settle(outcome{status: a.status, abandoned: true})
 	}
 	c.emit(c, Event{Kind: KindEnd, Attempt: c.Attempts()})
+}
+
+// lend hands the caller's body to layers of the user's around the call. What
+// becomes of it there, it is closed once, at the end of the call at the latest.
+func (c *Call) lend(req *http.Request) {
+	if req.Body == nil || req.Body == http.NoBody || inMemory(req.Body) {
+		c.takeBody()
+		return
+	}
+	req.Body = &onceClosed{ReadCloser: req.Body} // req is the call's own copy
+	c.mu.Lock()
+	c.body = req
+	c.lent = true
+	c.mu.Unlock()
+}
+
+// onceClosed is a body that is closed once, however often it is asked to.
+type onceClosed struct {
+	io.ReadCloser
+	once sync.Once
+	err  error
+}
+
+func (b *onceClosed) Close() error {
+	b.once.Do(func() { b.err = b.ReadCloser.Close() })
+	return b.err
 }
 
 // takeBody returns the caller's request if nobody took charge of closing its

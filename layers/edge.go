@@ -19,8 +19,9 @@ func (e *edge) send(a *attempt, req *http.Request) (*http.Response, error) {
 		// A layer around the whole call. It holds the call's context, so the
 		// attempts below it get contexts of their own.
 		a.exposed = true
-		a.call.takeBody()
-		return e.next.RoundTrip(req)
+		a.call.lend(req)
+		resp, err := e.next.RoundTrip(req)
+		return only(resp, err)
 	}
 	way, err := a.leave(e.rank)
 	if err != nil {
@@ -32,13 +33,39 @@ func (e *edge) send(a *attempt, req *http.Request) (*http.Response, error) {
 	returned := false
 	defer func() {
 		if !returned { // a panic: whatever the attempt holds is given back
-			a.arrive(way)
+			a.unclosed()
 			a.settle(outcome{err: errPanic, abandoned: true})
 		}
 	}()
 	resp, err := a.roundTrip(e.next, req)
+	resp, err = e.back(a, way, req, resp, err)
 	returned = true
-	return e.back(a, way, req, resp, err)
+	return resp, err
+}
+
+// only returns a response or an error, and never both or neither.
+func only(resp *http.Response, err error) (*http.Response, error) {
+	switch {
+	case err == nil && resp == nil:
+		return nil, errNothing
+	case err != nil && resp != nil && resp.Body != nil:
+		_ = resp.Body.Close()
+		return nil, err
+	case err != nil:
+		return nil, err
+	}
+	return resp, nil
+}
+
+// unclosed closes the request bodies that the base never saw: a layer of the
+// user's failed, and may have forgotten them.
+func (a *attempt) unclosed() {
+	a.call.mu.Lock()
+	u, counted := a.upload, a.counted
+	a.call.mu.Unlock()
+	for ; u != nil && !counted; u = u.prev {
+		_ = u.Close()
+	}
 }
 
 var errPanic = errors.New("panic in a RoundTripper")
@@ -57,6 +84,10 @@ func (a *attempt) leave(r rank) (way, error) {
 	if a.expired == nil && c.expired != nil {
 		a.expired = c.expired
 	}
+	if own := callerEnded(c.parent); own != nil && a.expired == nil {
+		defer c.mu.Unlock()
+		return way{}, own
+	}
 	if a.expired != nil {
 		defer c.mu.Unlock()
 		return way{}, a.expired
@@ -66,7 +97,9 @@ func (a *attempt) leave(r rank) (way, error) {
 		a.counted, a.sent = true, MaybeSent
 		a.n = int(c.account.sends.Add(1))
 	}
-	c.body = nil
+	if !c.lent {
+		c.body = nil
+	}
 	a.passes++
 	w := way{outer: a.rank, passes: a.passes}
 	a.rank = r
@@ -94,13 +127,8 @@ func (a *attempt) arrive(w way) (outermost bool) {
 
 // back takes what came back from beyond our layers.
 func (e *edge) back(a *attempt, w way, req *http.Request, resp *http.Response, err error) (*http.Response, error) {
-	if err == nil && resp == nil {
-		err = errNothing
-	}
-	if err != nil {
-		if resp != nil && resp.Body != nil {
-			_ = resp.Body.Close()
-		}
+	if resp, err = only(resp, err); err != nil {
+		a.unclosed()
 		err = a.failure(err, e.rank, a.passes == w.passes)
 		a.abandonDial()
 		o := a.failed(e.rank, err)

@@ -54,13 +54,14 @@ type race struct {
 	body replay
 	told chan struct{} // something happened
 
-	mu     sync.Mutex
-	timer  *clock.Timer
-	sent   int        // beyond the first
-	live   []*attempt // under way
-	over   bool       // no further one may begin
-	winner *attempt
-	resp   *http.Response // the winner's
+	mu       sync.Mutex
+	timer    *clock.Timer
+	sent     int        // beyond the first
+	live     []*attempt // under way
+	over     bool       // no further one may begin
+	winner   *attempt
+	panicked any            // in a send that was not on the caller's goroutine
+	resp     *http.Response // the winner's
 }
 
 var errOutrun = errors.New("another send of the call was faster")
@@ -68,7 +69,7 @@ var errOutrun = errors.New("another send of the call was faster")
 func (r *race) run() (*http.Response, error) {
 	r.mu.Lock()
 	r.live = append(r.live, r.a)
-	r.timer = r.l.env.Clock.AfterFunc(r.l.set.Delay, func() { r.launch() })
+	r.timer = r.l.env.Clock.AfterFunc(r.l.set.Delay, r.launchApart)
 	r.mu.Unlock()
 	defer r.end()
 	resp, err := r.l.next.send(r.a, r.req)
@@ -78,10 +79,12 @@ func (r *race) run() (*http.Response, error) {
 	more := r.l.mends(r.a, resp, err)
 	for {
 		r.mu.Lock()
-		winner, won := r.winner, r.resp
+		winner, won, panicked := r.winner, r.resp, r.panicked
 		idle := len(r.live) == 0
 		r.mu.Unlock()
 		switch {
+		case panicked != nil:
+			panic(panicked)
 		case winner != nil:
 			if resp != nil {
 				_ = resp.Body.Close()
@@ -112,6 +115,27 @@ func (l *hedge) mends(a *attempt, resp *http.Response, err error) bool {
 	}
 	e, ours := err.(*Error) //nolint:errorlint // Anything else is the caller's.
 	return ours && a.left() && !e.final() && !e.hopeless()
+}
+
+// launchApart launches on the goroutine of the timer. A panic there is handed
+// to the caller's, where it can be recovered.
+func (r *race) launchApart() {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		r.mu.Lock()
+		r.panicked = recover()
+		r.mu.Unlock()
+		r.a.drop()
+		select {
+		case r.told <- struct{}{}:
+		default:
+		}
+	}()
+	r.launch()
+	returned = true
 }
 
 // launch begins a send and sees it to its headers. It reports whether there was

@@ -1,11 +1,13 @@
 package layers
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // replay gives each attempt the whole request body.
@@ -48,9 +50,9 @@ func (r *replay) next() (io.ReadCloser, error) {
 }
 
 // release lets the caller's body be closed once its last reader is.
-func (r *replay) release() {
+func (r *replay) release(c *Call) {
 	if r.rec != nil {
-		r.rec.release()
+		r.rec.release(c)
 	}
 }
 
@@ -90,31 +92,37 @@ func (r *recorder) reader() (io.ReadCloser, error) {
 	return r.current, nil
 }
 
-func (r *recorder) release() {
+// closeGrace is how much longer than its call a Close of the caller's body is
+// waited for.
+const closeGrace = time.Millisecond
+
+func (r *recorder) release(c *Call) {
 	r.mu.Lock()
 	r.final = true
 	shut := r.current == nil || r.current.isShut
 	r.mu.Unlock()
-	if shut {
+	if !shut {
+		return
+	}
+	closed := make(chan struct{})
+	go func() { // one that is stuck in a Read may answer only after it
+		defer close(closed)
 		r.close()
+	}()
+	select {
+	case <-closed:
+	case <-c.Done():
+		c.wait(context.Background(), closeGrace, closed)
 	}
 }
 
-// close closes src. One that is stuck in a Read may answer only after it.
 func (r *recorder) close() {
 	r.mu.Lock()
 	closed := r.closed
 	r.closed = true
 	r.mu.Unlock()
-	if closed {
-		return
-	}
-	select {
-	case r.turn <- struct{}{}:
+	if !closed {
 		_ = r.src.Close()
-		<-r.turn
-	default:
-		go func() { _ = r.src.Close() }()
 	}
 }
 

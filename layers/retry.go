@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -54,7 +55,7 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 	body := &a.replay
 	*body = replayOf(req, l.set.Buffer)
 	if body.rec != nil {
-		defer body.release()
+		defer body.release(c)
 		req = req.WithContext(req.Context())
 		req.Body, _ = body.rec.reader()
 	}
@@ -394,12 +395,15 @@ func (a *attempt) hold(resp *http.Response) {
 
 // held is a body in memory.
 type held struct {
+	mu   sync.Mutex // a Close may come during a Read
 	data []byte
 	end  error
 }
 
 // Read implements io.Reader.
 func (h *held) Read(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if len(h.data) == 0 {
 		return 0, h.end
 	}
@@ -410,6 +414,8 @@ func (h *held) Read(p []byte) (int, error) {
 
 // Close implements io.Closer.
 func (h *held) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.data = nil
 	h.end = http.ErrBodyReadAfterClose
 	return nil

@@ -25,6 +25,7 @@ type upload struct {
 
 	// Under the call's mutex.
 	reading bool // inside src.Read
+	closing bool // inside src.Close
 	dead    bool // no further Read may begin
 	closed  bool
 	left    bool  // nobody waits for the base any more
@@ -58,7 +59,7 @@ func (a *attempt) roundTrip(next http.RoundTripper, req *http.Request) (*http.Re
 			return a.uploadOf(b), nil
 		}
 	}
-	if memory || again != nil && 0 < req.ContentLength && req.ContentLength <= smallBody {
+	if memory {
 		return next.RoundTrip(req)
 	}
 	return u.roundTrip(next, req)
@@ -118,13 +119,18 @@ func (u *upload) Close() error {
 	c := u.a.call
 	c.mu.Lock()
 	closed := u.closed
+	u.closing = !closed
 	u.closed, u.dead = true, true
 	u.written()
 	c.mu.Unlock()
 	if closed {
 		return nil
 	}
-	return u.src.Close()
+	err := u.src.Close()
+	c.mu.Lock()
+	u.closing = false
+	c.mu.Unlock()
+	return err
 }
 
 // abort cuts the base off. A Read that is stuck in the caller's body is
@@ -182,7 +188,7 @@ func (u *upload) roundTrip(next http.RoundTripper, req *http.Request) (*http.Res
 	}
 	u.abort()
 	c.mu.Lock()
-	stuck := u.reading && len(done) == 0
+	stuck := (u.reading || u.closing) && len(done) == 0
 	u.left = stuck
 	c.mu.Unlock()
 	if stuck {
