@@ -202,7 +202,7 @@ func (a *attempt) bodyError(err error) error {
 	if a.expired != nil {
 		return a.call.told(a.expired)
 	}
-	return err
+	return safe(err)
 }
 
 // bodyEnded settles the attempt, once its response has passed every layer of

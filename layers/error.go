@@ -211,3 +211,20 @@ func safeText(err error) string {
 	}
 	return quoted.ReplaceAllString(text, `"…"`)
 }
+
+// safe is err, with a text that is safe to show: net/http quotes what it could
+// not read of a body.
+func safe(err error) error {
+	if text := safeText(err); text != err.Error() {
+		return redacted{err, text}
+	}
+	return err
+}
+
+type redacted struct {
+	error
+	text string
+}
+
+func (e redacted) Error() string { return e.text }
+func (e redacted) Unwrap() error { return e.error }

@@ -1,8 +1,11 @@
 package transport
 
 import (
+	"context"
 	"net"
 	"net/http"
+	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/weir-go/weir/layers"
@@ -24,6 +27,12 @@ func Base() *http.Transport {
 		DialContext:         layers.DialContext(dialer.DialContext),
 		TLSHandshakeTimeout: leftover,
 		ForceAttemptHTTP2:   true,
+		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+			return proxyRefused(resp.StatusCode) // net/http would repeat the proxy's words
+		},
 		MaxIdleConns:        256,
 		MaxIdleConnsPerHost: 64,
 		IdleConnTimeout:     90 * time.Second,
@@ -35,6 +44,13 @@ func Base() *http.Transport {
 			WriteByteTimeout: 30 * time.Second,
 		},
 	}
+}
+
+// proxyRefused is a proxy's answer to CONNECT.
+type proxyRefused int
+
+func (e proxyRefused) Error() string {
+	return "the proxy refused to connect: status " + strconv.Itoa(int(e))
 }
 
 // leftover bounds a dial that nobody waits for any more.

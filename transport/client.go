@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 )
 
@@ -21,9 +20,10 @@ func (t *Transport) Client() *http.Client {
 }
 
 // CheckRedirect is for the CheckRedirect of an http.Client. It keeps
-// credentials on the origin that they were meant for, which http.Client extends
-// to its subdomains and to any header that it does not know; it refuses a
-// redirect from https to http; and it follows 10 redirects at most.
+// credentials on the origin that they were meant for: a request to another one
+// keeps only headers that are known to hold none, where http.Client takes
+// subdomains for the same and sends on what it does not know. It refuses a
+// redirect from https to http, and follows 10 redirects at most.
 func CheckRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) == 0 {
 		return nil
@@ -36,7 +36,7 @@ func CheckRedirect(req *http.Request, via []*http.Request) error {
 	}
 	if !sameOrigin(via[0].URL, req.URL) {
 		for name := range req.Header {
-			if credential(name) {
+			if !harmless[strings.ToLower(name)] {
 				delete(req.Header, name)
 			}
 		}
@@ -45,13 +45,15 @@ func CheckRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// credentials are the names, or parts of names, of headers that authenticate.
-var credentials = []string{"Authorization", "Authenticate", "Cookie", "Token", "Api-Key", "Apikey", "Secret", "Signature", "Credential", "Password"}
-
-func credential(name string) bool {
-	return slices.ContainsFunc(credentials, func(c string) bool {
-		return strings.Contains(strings.ToLower(name), strings.ToLower(c))
-	})
+// harmless are the headers that hold no credentials. A Referer may, in its
+// query.
+var harmless = map[string]bool{
+	"accept": true, "accept-charset": true, "accept-encoding": true, "accept-language": true,
+	"cache-control": true, "pragma": true, "range": true, "user-agent": true,
+	"content-type": true, "content-encoding": true, "content-language": true, "content-length": true,
+	"if-match": true, "if-none-match": true, "if-modified-since": true, "if-unmodified-since": true, "if-range": true,
+	"idempotency-key": true, "x-idempotency-key": true,
+	"traceparent": true, "tracestate": true, "x-request-id": true,
 }
 
 func sameOrigin(a, b *url.URL) bool {
