@@ -69,7 +69,7 @@ func (o Occupancy) Against(r Room) (excess []string) {
 		{"InFlight.Max", r.InFlight},
 		{"the base's MaxConnsPerHost", r.MaxConnsPerHost},
 		{"a file descriptor limit of", r.Files},
-		{fmt.Sprintf("room in memory (%d bytes, %d a call) for", r.Memory, r.PerCall), calls},
+		{fmt.Sprintf("memory of %s, %s a call, for", size(r.Memory), size(r.PerCall)), calls},
 	} {
 		if room.limit <= 0 {
 			continue
@@ -79,6 +79,19 @@ func (o Occupancy) Against(r Room) (excess []string) {
 		}
 	}
 	return excess
+}
+
+// size is a number of bytes in the largest unit that divides it.
+func size(bytes int64) string {
+	for _, u := range []struct {
+		shift int
+		name  string
+	}{{30, "GiB"}, {20, "MiB"}, {10, "KiB"}} {
+		if n := bytes >> u.shift; n > 0 && n<<u.shift == bytes {
+			return fmt.Sprintf("%d %s", n, u.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", bytes)
 }
 
 // Exceeds compares the number of calls with a limit that has a name, and says

@@ -71,7 +71,10 @@ func TestAgainst(t *testing.T) {
 			worst + "InFlight.Max 200; a deadline of 4s would fit",
 			worst + "the base's MaxConnsPerHost 100; a deadline of 2s would fit",
 			worst + "a file descriptor limit of 1024; a deadline of 20.48s would fit",
-			worst + "room in memory (1073741824 bytes, 1048576 a call) for 1024; a deadline of 20.48s would fit",
+			worst + "memory of 1 GiB, 1 MiB a call, for 1024; a deadline of 20.48s would fit",
+		}},
+		{Room{Memory: 1 << 20, PerCall: 1025}, []string{
+			worst + "memory of 1 MiB, 1025 bytes a call, for 1023; a deadline of 20.46s would fit",
 		}},
 	} {
 		if got := o.Against(test.room); !slices.Equal(got, test.want) {
