@@ -870,3 +870,20 @@ func TestProofIsLostOnAConnection(t *testing.T) {
 		}
 	})
 }
+
+// TestProofOfAnother: that a layer's own connection was refused says nothing of
+// the send before it.
+func TestProofOfAnother(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		base := layers.RoundTripperFunc(func(*http.Request) (*http.Response, error) { return nil, clocktest.ErrReset })
+		tr := newTransport(t, c, base, retrying(noWait), inner(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			if resp, err := next.RoundTrip(req); err == nil {
+				return resp, nil
+			}
+			return nil, clocktest.ErrRefused // of the server that it reports to
+		})))
+		e := wantError(t, do(c, tr, request(t, t.Context(), "POST", url, nil)).err)
+		equal(t, "what was sent", e.Sent, layers.MaybeSent)
+		equal(t, "the number of attempts", e.Attempts, 1)
+	})
+}

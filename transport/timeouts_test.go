@@ -366,10 +366,10 @@ func TestHooksAfterTheHeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.AfterFunc(time.Second, func() {
-			late.GetConn("a:80")
-			late.ConnectStart("tcp", "a:80")
-			late.GotConn(httptrace.GotConnInfo{})
 			late.WroteRequest(httptrace.WroteRequestInfo{})
+			late.GotConn(httptrace.GotConnInfo{})
+			late.ConnectStart("tcp", "a:80")
+			late.GetConn("a:80")
 		})
 		text, err := io.ReadAll(resp.Body)
 		if string(text) != "ab" || err != nil {
