@@ -127,9 +127,10 @@ type attempt struct {
 	extra   *extraBudget // that a first send pays into
 	ratio   float64      // and how much
 
-	turns turns // of the rate budgets
-	pass  Pass  // of the breaker
-	slot  slot  // of the in-flight limit
+	turns   turns // of the rate budgets
+	circuit Circuit
+	pass    Pass // of the circuit
+	slot    slot // of the in-flight limit
 
 	next *attempt // in Call.live
 	hit  *attempt // in one run of Call.wake

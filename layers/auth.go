@@ -2,6 +2,7 @@ package layers
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -128,6 +129,10 @@ func (l *auth) get(ctx context.Context) (*Token, error) {
 			if r.Err == nil {
 				return r.Val.(*Token), nil //nolint:forcetypeassert // make returns nothing else.
 			}
+			var p sourcePanicked
+			if errors.As(r.Err, &p) {
+				panic(p.value)
+			}
 			if ended, ok := r.Err.(makerEndedError); !ok || ctx.Err() != nil { //nolint:errorlint // make returns it bare.
 				if ok {
 					return nil, ended.error
@@ -151,6 +156,7 @@ func (l *auth) gone() {
 	defer l.mu.Unlock()
 	if l.waiting--; l.waiting == 0 && l.stop != nil {
 		l.stop()
+		l.group.Forget("") // a source that does not listen holds up nobody else
 	}
 }
 
@@ -169,7 +175,7 @@ func (l *auth) make(ctx context.Context, env *Env) (*Token, error) {
 		cancel()
 	}
 	l.mu.Unlock()
-	t, err := l.src.Token(ctx)
+	t, err := l.ask(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stop = nil
@@ -190,3 +196,19 @@ type detached struct {
 }
 
 func (d detached) Deadline() (time.Time, bool) { return d.from.Deadline() }
+
+// ask makes a panic of the source an error, which is no other goroutine's to
+// die of.
+func (l *auth) ask(ctx context.Context) (t Token, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = sourcePanicked{p}
+		}
+	}()
+	return l.src.Token(ctx)
+}
+
+// sourcePanicked is a panic on its way to the goroutine of a call.
+type sourcePanicked struct{ value any }
+
+func (sourcePanicked) Error() string { return "panic in a TokenSource" }

@@ -38,7 +38,8 @@ type circuitBreaker struct {
 
 func (l *circuitBreaker) send(a *attempt, req *http.Request) (*http.Response, error) {
 	p := &a.pass
-	if wait, admitted := l.states.of(l.key, req).Admit(a.ctx, a.hedge, p); !admitted {
+	a.circuit = l.states.of(l.key, req)
+	if wait, admitted := a.circuit.Admit(a.ctx, a.hedge, p); !admitted {
 		return nil, a.refuse(circuitOpen(wait))
 	}
 	a.onEnd(p)
@@ -107,6 +108,7 @@ type Breaker struct {
 	era    int     // counts changes of state; results of an earlier one count for nothing
 	forced State   // 0: none
 	trip   bool    // what is reported next opens the circuit
+	draw   float64 // that spreads the open time
 	window window
 	probes []*Pass
 
@@ -191,7 +193,7 @@ func (b *Breaker) moved(to gobreaker.State) {
 			open *= 2
 		}
 		open = min(open, max(b.set.Open, b.set.OpenMax))
-		open += time.Duration(max(0, b.set.OpenJitter) * b.env.Rand() * float64(open))
+		open += time.Duration(max(0, b.set.OpenJitter) * b.draw * float64(open))
 		b.until = after(b.env.now(), open)
 		b.opens++
 	case gobreaker.StateClosed:
@@ -228,7 +230,7 @@ func (b *Breaker) Rests() (idle, free bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	free = b.inner == gobreaker.StateClosed && b.forced == 0
-	return free, free
+	return free && b.core.Counts().ConsecutiveFailures == 0, free
 }
 
 // Admit implements Circuit.
@@ -259,10 +261,9 @@ func (b *Breaker) refuses(now instant) (wait time.Duration, refused bool) {
 // enter asks the engine. wait is when the first of the probes under way is
 // given up.
 func (b *Breaker) enter(now instant, extra bool, p *Pass) (wait time.Duration, refused bool) {
-	*p = Pass{by: b, era: b.era}
+	*p = Pass{by: b, era: b.era, settled: true} // nothing to settle yet
 	if b.forced == StateClosed {
-		p.settled = true // nothing counts
-		return 0, false
+		return 0, false // and nothing counts
 	}
 	if extra && b.inner != gobreaker.StateClosed {
 		return 0, true // a probe is worth more to a first send
@@ -281,7 +282,7 @@ func (b *Breaker) enter(now instant, extra bool, p *Pass) (wait time.Duration, r
 		}
 		return wait, true
 	}
-	p.done, p.era = done, b.era
+	p.done, p.era, p.settled = done, b.era, false
 	if b.inner == gobreaker.StateHalfOpen {
 		p.probe = true
 		p.lease = after(now, b.set.Open)
@@ -304,7 +305,12 @@ func (b *Breaker) expire(now instant) (expired bool) {
 
 // Settle implements Settler.
 func (b *Breaker) Settle(ctx context.Context, p *Pass, v Verdict) {
+	draw := 0.0
+	if v == VerdictFailure {
+		draw = b.env.Rand() // the user's code, and so under no lock
+	}
 	b.mu.Lock()
+	b.draw = draw
 	now := b.env.now()
 	b.report(now, p, v)
 	b.show(ctx, now)
@@ -320,6 +326,9 @@ func (b *Breaker) report(now instant, p *Pass, v Verdict) {
 	p.settled = true
 	if p.era != b.era {
 		return
+	}
+	if p.probe && now > p.lease || b.forced == StateClosed {
+		v = VerdictNeutral
 	}
 	for i, probe := range b.probes {
 		if probe == p {
@@ -345,13 +354,10 @@ func (b *Breaker) report(now instant, p *Pass, v Verdict) {
 }
 
 // Stale implements Settler.
-func (b *Breaker) Stale(p *Pass) (wait time.Duration, stale bool) {
+func (b *Breaker) Stale(p *Pass) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p.settled || p.era == b.era {
-		return 0, false
-	}
-	return b.refuses(b.env.now())
+	return p.settled || p.era != b.era || b.forced == StateOpen
 }
 
 // verdict says what an outcome tells of the server.
@@ -406,11 +412,17 @@ func (b *Breaker) tell() {
 		next := b.changes[0]
 		b.changes = b.changes[1:]
 		b.mu.Unlock()
-		b.env.Observer.Observe(next.ctx, next.event)
+		b.observe(next)
+	}
+}
+
+func (b *Breaker) observe(c change) {
+	defer func() { // also if the observer panics
 		b.mu.Lock()
 		b.telling = false
 		b.mu.Unlock()
-	}
+	}()
+	b.env.Observer.Observe(c.ctx, c.event)
 }
 
 func (b *Breaker) state(now instant) State {

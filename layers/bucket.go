@@ -176,7 +176,13 @@ func (b *bucket) promote(now instant) {
 // newest reservation, which the engine restores in full.
 func (b *bucket) unbook(now instant) {
 	t := b.head
-	if t == nil || t.booked == nil {
+	switch {
+	case t == nil || t.booked == nil:
+		return
+	case now >= t.at: // the engine takes what is due for spent
+		b.unlink(t)
+		t.granted = true
+		t.wake()
 		return
 	}
 	t.booked.CancelAt(b.env.time(max(now, b.paused)))
@@ -197,20 +203,15 @@ func (t *turn) Leave() {
 	b := t.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now := b.env.now()
+	if b.head == t {
+		b.unbook(now) // which grants what is due
+	}
 	switch {
 	case t.granted:
 		t.granted = false
 		b.giveBack(t.n)
 	case t.refused == 0:
-		now := b.env.now()
-		if due := b.head == t && t.booked != nil && now >= t.at; due {
-			b.unlink(t)
-			b.giveBack(t.n) // the engine takes a reservation that is due for spent
-			return
-		}
-		if b.head == t {
-			b.unbook(now)
-		}
 		b.unlink(t)
 		b.queued -= t.n
 		b.promote(now)
@@ -265,21 +266,24 @@ func (b *bucket) Pause(end time.Time) {
 		return
 	}
 	b.unbook(now)
-	b.paused, b.credit = until, 0
+	// What there would be without the pause, but no more than the turn that
+	// comes with its end.
 	limit, burst := b.engine.Limit(), b.engine.Burst()
+	level := min(1, max(0, b.engine.TokensAt(end)))
+	b.paused, b.credit = until, 0
 	b.engine = rate.NewLimiter(limit, burst)
-	b.engine.AllowN(b.env.time(until), burst-1)
-	ahead := -1 // the first turn comes with the end of the pause
+	b.engine.AllowN(end.Add(-seconds(level/float64(limit))), burst)
+	ahead := -level
 	for t := b.head; t != nil; {
 		next := t.next
 		wait := until - now
-		if lack := ahead + t.n; lack > 0 {
-			wait = after(wait, seconds(float64(lack)/float64(limit)))
+		if lack := ahead + float64(t.n); lack > 0 {
+			wait = after(wait, seconds(lack/float64(limit)))
 		}
 		if after(now, wait) >= t.limit {
 			b.refuse(t, wait)
 		} else {
-			ahead += t.n
+			ahead += float64(t.n)
 		}
 		t = next
 	}

@@ -45,9 +45,10 @@ type Call struct {
 	last      *attempt // whose response goes up
 	delivered *attempt // whose response the caller has
 	reason    string
-	safe      bool // the request may be sent twice
-	asked     bool // RetryOnce was granted
-	lent      bool // body stays the call's to close
+	safe      bool         // the request may be sent twice
+	asked     bool         // RetryOnce was granted
+	extra     *extraBudget // that further sends are taken out of; nil: of none
+	lent      bool         // body stays the call's to close
 	done      bool
 
 	first attempt

@@ -84,9 +84,9 @@ type Pass struct {
 type Settler interface {
 	// Settle takes the verdict on a send. Only the first one counts.
 	Settle(ctx context.Context, p *Pass, v Verdict)
-	// Stale reports that the circuit has opened since it admitted the send,
-	// and for how much longer.
-	Stale(p *Pass) (wait time.Duration, stale bool)
+	// Stale reports that the circuit is not what it was when it admitted the
+	// send, which then needs another Admit.
+	Stale(p *Pass) bool
 }
 
 // Grant admits a send. A probe settles by its first content already.

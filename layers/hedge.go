@@ -38,6 +38,7 @@ func (l *hedge) send(a *attempt, req *http.Request) (*http.Response, error) {
 	body := replayOf(req, 0)
 	if a.askable == nil { // there is no retry layer to pay in
 		a.extra, a.ratio = l.env.extraOf(req), policy.Defaults().Retry.Budget
+		a.call.extra = a.extra
 	}
 	if !a.call.isSafe() || !body.possible() || l.set.Delay <= 0 || l.set.Max <= 0 {
 		return l.next.send(a, req)
@@ -89,6 +90,9 @@ func (r *race) run() (*http.Response, error) {
 			if resp != nil {
 				_ = resp.Body.Close()
 			}
+			r.mu.Lock()
+			r.resp = nil // delivered
+			r.mu.Unlock()
 			r.a.win(winner)
 			return won, nil
 		case idle && !(more && r.launch()):
@@ -98,11 +102,17 @@ func (r *race) run() (*http.Response, error) {
 		}
 		select {
 		case <-r.told:
+			continue
 		case <-r.a.base.Done():
-			return resp, err
 		case <-r.a.call.aborted:
-			return resp, err
 		}
+		if own := r.a.givenUp(); own != nil {
+			if resp != nil {
+				_ = resp.Body.Close()
+			}
+			return nil, own
+		}
+		return resp, err
 	}
 }
 
@@ -129,10 +139,7 @@ func (r *race) launchApart() {
 		r.panicked = recover()
 		r.mu.Unlock()
 		r.a.drop()
-		select {
-		case r.told <- struct{}{}:
-		default:
-		}
+		r.notice()
 	}()
 	r.launch()
 	returned = true
@@ -141,14 +148,15 @@ func (r *race) launchApart() {
 // launch begins a send and sees it to its headers. It reports whether there was
 // one.
 func (r *race) launch() bool {
+	budget := r.a.call.extra
 	r.mu.Lock()
-	if r.over || r.winner != nil || r.sent >= r.l.set.Max || !r.l.env.extraOf(r.req).withdraw() {
+	if r.over || r.winner != nil || r.sent >= r.l.set.Max || budget != nil && !budget.withdraw() {
 		r.mu.Unlock()
 		return false
 	}
 	r.sent++
 	b := r.a.sibling(r.a.base)
-	b.hedge = true
+	b.hedge, b.askable = true, r.a.askable
 	r.live = append(r.live, b)
 	r.timer.Reset(r.l.set.Delay)
 	r.mu.Unlock()
@@ -163,8 +171,15 @@ func (r *race) launch() bool {
 	if err != nil && !b.left() {
 		closeBody(req)
 		b.settle(outcome{err: err, abandoned: true})
+		if budget != nil {
+			budget.deposit(1)
+		}
 	}
-	r.finish(b, resp, err)
+	won := r.finish(b, resp, err)
+	if won || !r.l.mends(b, resp, err) {
+		return true
+	}
+	r.launch() // at once
 	return true
 }
 
@@ -186,11 +201,16 @@ func (r *race) finish(b *attempt, resp *http.Response, err error) bool {
 	if !won && resp != nil && b != r.a {
 		_ = resp.Body.Close()
 	}
+	r.notice()
+	return won
+}
+
+// notice tells the first send's goroutine that something happened.
+func (r *race) notice() {
 	select {
 	case r.told <- struct{}{}:
 	default:
 	}
-	return won
 }
 
 // end lets no further send begin, and ends those that are under way.
@@ -200,7 +220,14 @@ func (r *race) end() {
 	losers := r.live
 	r.live = nil
 	r.timer.Stop()
+	unread := r.resp
+	if r.winner == r.a {
+		unread = nil
+	}
 	r.mu.Unlock()
+	if unread != nil { // the caller left as it came
+		_ = unread.Body.Close()
+	}
 	for _, l := range losers {
 		l.drop()
 	}

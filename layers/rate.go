@@ -119,7 +119,7 @@ func (l *rateBudget) send(a *attempt, req *http.Request) (*http.Response, error)
 	}
 	resp, err := l.next.send(a, req)
 	if err != nil {
-		if !a.left() {
+		if !a.wasSent() {
 			t.refund()
 		}
 		return nil, err
@@ -279,6 +279,13 @@ func (l *rateBudget) listen(t *turns, resp *http.Response) {
 	}
 }
 
+// wasSent reports that the attempt has reached the base.
+func (a *attempt) wasSent() bool {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	return a.counted
+}
+
 // left reports that the attempt has gone beyond our layers.
 func (a *attempt) left() bool {
 	a.call.mu.Lock()
@@ -301,8 +308,8 @@ func (a *attempt) recheck() error {
 	if err := a.call.passed(); err != nil {
 		return err
 	}
-	if by := a.pass.by; by != nil {
-		if wait, stale := by.Stale(&a.pass); stale {
+	if by := a.pass.by; by != nil && by.Stale(&a.pass) {
+		if wait, admitted := a.circuit.Admit(a.ctx, a.hedge, &a.pass); !admitted {
 			return a.refuse(circuitOpen(wait))
 		}
 	}

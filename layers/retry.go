@@ -69,6 +69,7 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 		a.extra, a.ratio = l.env.extraOf(req), l.set.Budget
 	}
 	budget := a.extra
+	c.extra = budget
 	resp, err := l.next.send(a, req)
 	a = outcomeOf(a)
 	if err == nil && resp.StatusCode < http.StatusBadRequest && l.set.Check == nil && a.asked == "" && a.streamFailure() == nil {

@@ -106,11 +106,15 @@ func plain(s string) bool {
 
 func (k *keyed[T]) add(key stateKey) T {
 	k.mu.Lock()
+	create := k.create
+	k.mu.Unlock()
+	state := create(key) // a store may take its time
+	k.mu.Lock()
 	defer k.mu.Unlock()
 	if e, ok := k.live.Load(key); ok {
 		return e.(*kept[T]).state //nolint:forcetypeassert // Nothing else is stored.
 	}
-	e := &kept[T]{key: key, state: k.create(key)}
+	e := &kept[T]{key: key, state: state}
 	if len(k.ring) < maxKeys {
 		k.ring = append(k.ring, e)
 	} else if !k.replace(e) {

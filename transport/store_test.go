@@ -72,7 +72,7 @@ func (fleetCircuit) Set(policy.Breaker) {}
 func (c fleetCircuit) Settle(_ context.Context, _ *layers.Pass, v layers.Verdict) {
 	c.s.said = append(c.s.said, v)
 }
-func (c fleetCircuit) Stale(*layers.Pass) (time.Duration, bool) { return 0, c.s.open }
+func (c fleetCircuit) Stale(*layers.Pass) bool { return c.s.open }
 
 // TestStore: two transports over one store share what it keeps.
 func TestStore(t *testing.T) {

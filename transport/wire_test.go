@@ -90,10 +90,24 @@ func (a *arrivals) list() []time.Duration {
 	return a.at
 }
 
-// never answers a request, and returns when its client has gone.
+// never answers a request, and ends when its client has gone.
 func never(_ http.ResponseWriter, r *http.Request) {
 	io.Copy(io.Discard, r.Body)
+	gone(r)
+}
+
+// halfway sends headers, and no body.
+func halfway(rw http.ResponseWriter, r *http.Request) {
+	http.NewResponseController(rw).Flush()
+	gone(r)
+}
+
+// gone waits until the client has gone. A handler that then returned would
+// answer, just in time for a client that has only begun to close a connection:
+// TLS says goodbye first.
+func gone(r *http.Request) {
 	<-r.Context().Done()
+	panic(http.ErrAbortHandler)
 }
 
 func TestWireServerThatNeverAnswers(t *testing.T) {
@@ -102,10 +116,12 @@ func TestWireServerThatNeverAnswers(t *testing.T) {
 		var gone []time.Duration
 		w := newWire(t, c, kind, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			asked.note()
+			defer func() { // never panics, so as not to answer
+				asked.mu.Lock()
+				defer asked.mu.Unlock()
+				gone = append(gone, c.Elapsed())
+			}()
 			never(rw, r)
-			asked.mu.Lock()
-			gone = append(gone, c.Elapsed())
-			asked.mu.Unlock()
 		}), settings(policy.Settings{
 			Deadline: 10 * time.Second, Timeouts: policy.Timeouts{Read: 4 * time.Second}, Retry: noWait,
 		}))
@@ -127,12 +143,11 @@ func TestWireServerThatNeverAnswers(t *testing.T) {
 // TestWirePhases: every phase ends on the wire at its limit, and says so.
 func TestWirePhases(t *testing.T) {
 	limits := policy.Timeouts{Pool: 1 * time.Second, Connect: 2 * time.Second, Write: 3 * time.Second, Read: 4 * time.Second}
-	halfway := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	half := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		io.WriteString(rw, "half")
-		http.NewResponseController(rw).Flush()
-		<-r.Context().Done()
+		halfway(rw, r)
 	})
-	unread := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	unread := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { gone(r) })
 	upload := func() io.Reader { return plain{io.LimitReader(zeros{}, 8<<20)} }
 	memory := func() io.Reader { return bytes.NewReader(make([]byte, 8<<20)) }
 	for _, test := range []struct {
@@ -161,7 +176,7 @@ func TestWirePhases(t *testing.T) {
 		{"unread upload from memory", unread, nil, memory, layers.PhaseWrite, 3 * time.Second, layers.MaybeSent, ""},
 		{"headers", http.HandlerFunc(never), nil, nil, layers.PhaseRead, 4 * time.Second, layers.MaybeSent, ""},
 		{"headers after an upload", http.HandlerFunc(never), nil, upload, layers.PhaseRead, 4 * time.Second, layers.MaybeSent, ""},
-		{"body", halfway, nil, nil, layers.PhaseRead, 4 * time.Second, layers.Answered, ""},
+		{"body", half, nil, nil, layers.PhaseRead, 4 * time.Second, layers.Answered, ""},
 		{"pool", http.HandlerFunc(never), func(t *testing.T, w *wire) {
 			w.base.MaxConnsPerHost = 1
 			req := request(t, t.Context(), "GET", "http://api.test/held", nil)
@@ -540,10 +555,7 @@ func TestWireBodyThatFails(t *testing.T) {
 // TestWireCloseDuringARead: it ends the Read, at once.
 func TestWireCloseDuringARead(t *testing.T) {
 	eachKind(t, func(t *testing.T, c *clocktest.Clock, kind, url string) {
-		w := newWire(t, c, kind, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			http.NewResponseController(rw).Flush()
-			<-r.Context().Done()
-		}), settings(everything()))
+		w := newWire(t, c, kind, http.HandlerFunc(halfway), settings(everything()))
 		resp, err := w.RoundTrip(request(t, t.Context(), "GET", url, nil))
 		if err != nil {
 			t.Fatal(err)
@@ -571,10 +583,7 @@ func TestWireCallerCancels(t *testing.T) {
 	cause := errors.New("the user went away")
 	for name, h := range map[string]http.HandlerFunc{
 		"headers": never,
-		"body": func(rw http.ResponseWriter, r *http.Request) {
-			http.NewResponseController(rw).Flush()
-			<-r.Context().Done()
-		},
+		"body":    halfway,
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, c *clocktest.Clock, kind, url string) {
@@ -594,17 +603,8 @@ func TestWireCallerCancels(t *testing.T) {
 // TestWireClientTimeout: http.Client.Timeout keeps what users see today.
 func TestWireClientTimeout(t *testing.T) {
 	for name, h := range map[string]http.HandlerFunc{
-		// A handler that returned would answer, just in time for a client that
-		// has only begun to close the connection.
-		"headers": func(_ http.ResponseWriter, r *http.Request) {
-			<-r.Context().Done()
-			panic(http.ErrAbortHandler)
-		},
-		"body": func(rw http.ResponseWriter, r *http.Request) {
-			http.NewResponseController(rw).Flush()
-			<-r.Context().Done()
-			panic(http.ErrAbortHandler)
-		},
+		"headers": never,
+		"body":    halfway,
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, c *clocktest.Clock, kind, url string) {
@@ -914,7 +914,7 @@ func TestWireExpectContinue(t *testing.T) {
 			rw.Write(b)
 		}, "hello", 3 * time.Second, true},
 		{"refused", func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(417) }, "", 0, false},
-		{"never", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "", 4 * time.Second, false},
+		{"never", func(_ http.ResponseWriter, r *http.Request) { gone(r) }, "", 4 * time.Second, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for _, kind := range kinds[:2] { // HTTP/2 has no such wait in net/http's server
