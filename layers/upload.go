@@ -40,7 +40,10 @@ func (a *attempt) roundTrip(next http.RoundTripper, req *http.Request) (*http.Re
 		return next.RoundTrip(req)
 	}
 	if u, ok := req.Body.(*upload); ok && u.a == a { // unless a layer of the user's replaced it
-		return next.RoundTrip(req)
+		if req.Context().Done() == a.ctx.Done() {
+			return next.RoundTrip(req)
+		}
+		return u.roundTrip(next, req) // a layer of the user's may end it before the attempt ends
 	}
 	memory := inMemory(req.Body)
 	if memory && (req.ContentLength <= smallBody || a.limits == nil || a.limits.Write <= 0) {

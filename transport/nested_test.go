@@ -563,6 +563,30 @@ func TestInnerSendsThroughItsOwnDeadline(t *testing.T) {
 	})
 }
 
+// TestInnerEndsABlockedUpload: by a deadline of its own too.
+func TestInnerEndsABlockedUpload(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			up := clocktest.NewUpstream(t, c, clocktest.Reply(200))
+			up.HTTP2 = http2
+			body := &blockedBody{stubborn: true, release: make(chan struct{})}
+			tr := newTransport(t, c, up, retrying(policy.Retry{MaxAttempts: 1}), inner(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+				ctx, cancel := c.WithTimeout(req.Context(), time.Second)
+				defer cancel()
+				return next.RoundTrip(req.WithContext(ctx))
+			})))
+			r := do(c, tr, request(t, t.Context(), "POST", url, body))
+			wantTook(t, r, time.Second)
+			if e := wantError(t, r.err); !errors.Is(e, context.DeadlineExceeded) || e.Sent != layers.MaybeSent {
+				t.Errorf("got %v, sent %v", e, e.Sent)
+			}
+			close(body.release)
+			c.Add(0)
+			equal(t, "the number of closes", int(body.closes.Load()), 1)
+		})
+	}
+}
+
 // TestInnerComesTooLate: a layer that held a send up past its deadline finds
 // that it is not sent, and its body closed.
 func TestInnerComesTooLate(t *testing.T) {
