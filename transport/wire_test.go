@@ -850,6 +850,38 @@ func TestWireResponsesAreUnchanged(t *testing.T) {
 	}
 }
 
+// TestWireRequestTrailers: those that the caller sets while its body is read are
+// sent, though weir works on copies of the request.
+func TestWireRequestTrailers(t *testing.T) {
+	eachKind(t, func(t *testing.T, c *clocktest.Clock, kind, url string) {
+		var sums []string
+		w := newWire(t, c, kind, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			b, _ := io.ReadAll(r.Body)
+			sums = append(sums, string(b)+" "+r.Trailer.Get("X-Sum"))
+			if len(sums) == 1 {
+				rw.WriteHeader(503)
+			}
+		}), settings(everything()))
+		req := request(t, t.Context(), "PUT", url, nil)
+		req.Trailer = http.Header{"X-Sum": nil}
+		req.ContentLength = -1
+		req.GetBody = func() (io.ReadCloser, error) {
+			return plain{io.MultiReader(strings.NewReader("hello"), atEnd(func() { req.Trailer.Set("X-Sum", "42") }))}, nil
+		}
+		req.Body, _ = req.GetBody()
+		wantStatus(t, do(c, w, req), 200)
+		equal(t, "what arrived", strings.Join(sums, ", "), "hello 42, hello 42")
+	})
+}
+
+// atEnd is the end of a body, and what happens then.
+type atEnd func()
+
+func (f atEnd) Read([]byte) (int, error) {
+	f()
+	return 0, io.EOF
+}
+
 // TestWireInterim: 1xx answers and the caller's own trace pass as without weir.
 func TestWireInterim(t *testing.T) {
 	eachKind(t, func(t *testing.T, c *clocktest.Clock, kind, url string) {
