@@ -198,13 +198,15 @@ func (d *deriver) limit(g Group, q Quantity, s *Sample, present time.Duration) (
 		l.Samples = s.Longest.count
 		floor = newCurve(&s.Longest, &s.Cut, 0, bins)
 		l.judge = floor
-		basis, l.Safety = d.spacing(s, l)
 	}
 	if need := needed(d.Quantile, d.Confidence); l.Samples < need {
 		return nil, &TooFewError{Group: g, Quantity: q, Have: l.Samples, Need: need, Quantile: d.Quantile, Confidence: d.Confidence}
 	}
 	l.Censored = l.judge.deemed()
 	at := basis.quantile(d.Quantile)
+	if floor != nil {
+		basis, at = d.spacing(s, l)
+	}
 	low, high := basis.bounds(d.Quantile, d.Confidence)
 	l.At, l.Low, l.High, l.Unbounded = at.at, low.at, high.at, high.beyond
 	l.Exact = times(l.At, l.Safety)
@@ -230,27 +232,29 @@ func (d *deriver) limit(g Group, q Quantity, s *Sample, present time.Duration) (
 	return l, nil
 }
 
-// spacing looks for two populations in the gaps, and returns the one that
-// decides, with its multiple.
-func (d *deriver) spacing(s *Sample, l *Limit) (basis *curve, safety float64) {
+// spacing looks for two populations in the gaps. It returns the one that
+// decides, and what of it is multiplied.
+func (d *deriver) spacing(s *Sample, l *Limit) (basis *curve, at point) {
 	all := newCurve(&s.Done, &s.Cut, 0, bins)
 	bin, two := parted(&s.Done)
+	l.Safety = d.GapSafety
 	if !two {
-		return all, d.GapSafety
+		return all, all.quantile(d.Quantile)
 	}
 	tokens, pauses := newCurve(&s.Done, &s.Cut, 0, bin), newCurve(&s.Done, &s.Cut, bin, bins)
 	spacing, pause := tokens.quantile(d.Quantile), pauses.quantile(d.Quantile)
 	what := percentile(d.Quantile)
 	if pauses.size() < float64(needed(d.Quantile, d.Confidence)) {
-		pause = pauses.quantile(1)
-		what = "longest, as they are too few for a quantile,"
+		pause = point{at: s.Done.max}
+		what = "too few for a quantile, the longest"
 	}
 	l.note("two populations, parted at %v: %s of the gaps space tokens, %s %v; the others are pauses, %s %v",
 		brief(binAt(bin).From), percent(tokens.size()/all.size()), percentile(d.Quantile), brief(spacing.at), what, brief(pause.at))
 	if times(spacing.at, d.GapSafety) >= times(pause.at, d.Safety) {
-		return tokens, d.GapSafety
+		return tokens, spacing
 	}
-	return pauses, d.Safety
+	l.Safety = d.Safety
+	return pauses, pause
 }
 
 // round makes Value of Exact.
@@ -269,20 +273,24 @@ func (l *Limit) round(least time.Duration) {
 // itself derived from a sample, which differs from this one by chance.
 const certain = 0.999
 
+// tooLong is how many times the derived limit one in force is not kept, even if
+// there are too few samples to be certain.
+const tooLong = 1.5
+
 // keep keeps the limit in force, unless the data contradict it.
 func (l *Limit) keep(basis *curve, at point) {
 	present := l.Present
 	if present == 0 {
 		present = inForce(basis.cut)
 	}
-	if present <= 0 || at.beyond || present == l.Value || present > times(l.Exact, loose) {
+	if present <= 0 || at.beyond || present == l.Value || present > times(l.Exact, tooLong) {
 		return
 	}
 	low, high := basis.bounds(l.Quantile, certain)
 	if present < times(low.at, l.Safety) || present > times(high.at, l.Safety) && !high.beyond {
 		return
 	}
-	l.note("%v would differ from the %v in force by no more than chance: that is kept", l.Value, present)
+	l.note("the samples cannot tell whether %v is better than the %v in force: that is kept", l.Value, present)
 	l.Value = present
 }
 

@@ -37,7 +37,7 @@ func ExampleDerive() {
 	}
 	fmt.Print(plan)
 	// Output:
-	// calls         limit                present  derived  p99    at 95 %         x  samples  cut  failed  kills      delay
+	// calls         limit                present  derived  p99    95 % sure       x  samples  cut  failed  kills      delay
 	// chat "30k"    Stream.FirstContent  -        18s      9.09s  8.62s to 9.83s  2  4000     25   0       <0.0749 %  16.6s
 	// chat "short"  Stream.FirstContent  -        5s       2.39s  2.27s to 2.56s  2  4000     25   0       <0.0749 %  4.64s
 	//

@@ -229,7 +229,7 @@ func (l *Limit) kills() string {
 func (p *Plan) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "calls\tlimit\tpresent\tderived\t%s\tat %g %%\tx\tsamples\tcut\tfailed\tkills\tdelay\n",
+	fmt.Fprintf(w, "calls\tlimit\tpresent\tderived\t%s\t%g %% sure\tx\tsamples\tcut\tfailed\tkills\tdelay\n",
 		percentile(p.options.Quantile), p.options.Confidence*100)
 	for _, l := range p.Limits {
 		present := "-"
