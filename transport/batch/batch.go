@@ -16,7 +16,13 @@ import (
 
 // ErrDeadline is why a job stopped that its deadline left without the time for
 // all of its items. It is context.DeadlineExceeded to errors.Is.
-var ErrDeadline = fmt.Errorf("the deadline of the job has passed: %w", context.DeadlineExceeded)
+var ErrDeadline error = deadlineError{}
+
+type deadlineError struct{}
+
+func (deadlineError) Error() string        { return "the time of the job is up" }
+func (deadlineError) Timeout() bool        { return true }
+func (deadlineError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // Config says how a job runs.
 type Config struct {

@@ -151,7 +151,7 @@ func (c *Cursor) parse(body string) (err error) {
 // parseSpans reads ranges of numbers below n.
 func parseSpans(text string, n int) (spans, error) {
 	var s spans
-	from := 0
+	before := -2 // the last of the range before
 	for word := range strings.FieldsSeq(text) {
 		lo, hi, isRange := strings.Cut(word, "-")
 		if !isRange {
@@ -159,11 +159,11 @@ func parseSpans(text string, n int) (spans, error) {
 		}
 		first, err := strconv.Atoi(lo)
 		last, err2 := strconv.Atoi(hi)
-		if err != nil || err2 != nil || first < from || last < first || last >= n {
+		if err != nil || err2 != nil || first-1 <= before || last < first || last >= n {
 			return nil, fmt.Errorf("%q is no range of its %d items, or out of order", word, n)
 		}
 		s = append(s, span{first, last + 1})
-		from = last + 2 // ranges that touch would be one
+		before = last // ranges that touch would be one
 	}
 	return s, nil
 }
@@ -180,17 +180,22 @@ func sumOf(names []string) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// resume makes c, which was read from a store, the cursor of a job, or says why
-// it is not.
-func (c *Cursor) resume(job string, names []string) error {
-	switch {
-	case c.job != job:
-		return fmt.Errorf("%w: it belongs to %q, and this is %q; keep the cursor of each job in a place of its own", ErrForeign, c.job, job)
-	case c.items > len(names):
+// resume makes c, which was read from a store, the cursor of the job that begins
+// with fresh, or says why it is not.
+func (c *Cursor) resume(fresh *Cursor, names []string) error {
+	if c.job != fresh.job {
+		return fmt.Errorf("%w: it belongs to %q, and this is %q; keep the cursor of each job in a place of its own", ErrForeign, c.job, fresh.job)
+	}
+	if c.items > len(names) {
 		return fmt.Errorf("%w: it has %d items, and now there are %d; run the job with all of them, and add new ones at the end", ErrForeign, c.items, len(names))
-	case c.sum != sumOf(names[:c.items]):
+	}
+	sum := fresh.sum
+	if c.items < len(names) {
+		sum = sumOf(names[:c.items])
+	}
+	if c.sum != sum {
 		return fmt.Errorf("%w: its %d items have other names, or another order, than now; restore them, and add new ones at the end", ErrForeign, c.items)
 	}
-	c.items, c.sum = len(names), sumOf(names)
+	c.items, c.sum = fresh.items, fresh.sum
 	return nil
 }

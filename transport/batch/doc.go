@@ -19,8 +19,9 @@
 // [layers.WithDeadline]. When it passes, no further item is started, the calls
 // under way end, and the context is canceled, with [ErrDeadline] as its cause.
 // Items that fail from then on are unprocessed: they did not fail by
-// themselves. The end of the caller's context stops the job likewise. Run
-// returns when every function that it called has returned.
+// themselves. The end of the caller's context stops the job likewise; with that
+// of signal.NotifyContext, an interrupt does. Run returns when every function
+// that it called has returned.
 //
 // # Cursor
 //

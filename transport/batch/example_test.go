@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/benbjohnson/clock"
+
 	"github.com/weir-go/weir/layers"
 	"github.com/weir-go/weir/policy"
 	"github.com/weir-go/weir/transport"
@@ -41,11 +43,13 @@ func ExamplePlan() {
 
 // The second run goes on where the first stopped.
 func ExampleRun() {
-	// A server that is slow after the third document.
+	// A server that takes an hour for the fourth document.
+	night := clock.NewMock() // the real clock, outside of examples
 	answered := 0
 	api := layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
 		if answered++; answered == 4 {
-			<-req.Context().Done() // never answers
+			night.Add(time.Hour)
+			<-req.Context().Done()
 			return nil, context.Cause(req.Context())
 		}
 		return &http.Response{
@@ -53,7 +57,7 @@ func ExampleRun() {
 			Body: io.NopCloser(strings.NewReader("summary")),
 		}, nil
 	})
-	weir, err := transport.New(transport.Config{Base: api, Policy: policy.Policy{Settings: policy.Batch()}})
+	weir, err := transport.New(transport.Config{Base: api, Clock: night, Policy: policy.Policy{Settings: policy.Batch()}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -66,7 +70,8 @@ func ExampleRun() {
 	documents := []string{"a.txt", "b.txt", "c.txt", "d.txt", "e.txt"}
 	job := batch.Config{
 		Job:    "summaries of 2026-01-05",
-		Within: 100 * time.Millisecond, // or Deadline, for an instant
+		Within: time.Hour, // or Deadline, for an instant
+		Clock:  night,
 		Store:  batch.File(filepath.Join(dir, "summaries.cursor")),
 	}
 	for range 2 {
@@ -91,7 +96,7 @@ func ExampleRun() {
 	}
 	// Output:
 	// 0 done before, 3 now, 2 unprocessed
-	// batch: 2 of 5 items are unprocessed: the deadline of the job has passed: context deadline exceeded
+	// batch: 2 of 5 items are unprocessed: the time of the job is up
 	// 3 done before, 2 now, 0 unprocessed
 	// <nil>
 }

@@ -39,7 +39,7 @@ func FuzzCursor(f *testing.F) {
 			if n := c.Done(); n < 0 || n > c.items {
 				t.Errorf("%q: %d done", text, n)
 			}
-			_ = c.resume(c.job, []string{"a", "b"})
+			_ = c.resume(&Cursor{job: c.job, items: 2}, []string{"a", "b"})
 		}
 	})
 }

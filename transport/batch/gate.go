@@ -49,8 +49,7 @@ func (g *gate) total(now instant) time.Duration {
 	return g.paused
 }
 
-// guess is how long to wait where nobody says: longer each time, until an item
-// gets through.
+// guess is how long to wait where a limit does not say.
 type guess struct {
 	until instant
 	n     int
@@ -61,7 +60,13 @@ const (
 	lastGuess  = 10 * time.Second
 )
 
-func (g *guess) wait(now instant) time.Duration {
+// wait returns a longer time with each wait that has passed, until an item gets
+// through. After an item that was sent, and then cut off, it is short: the next
+// one will be told.
+func (g *guess) wait(now instant, sent bool) time.Duration {
+	if sent {
+		return firstGuess
+	}
 	if now >= g.until {
 		g.until = now + min(firstGuess<<min(g.n, 10), lastGuess)
 		g.n++

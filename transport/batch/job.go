@@ -217,7 +217,7 @@ func (j *job) settle(r result) {
 		o = stopped
 	}
 	if wait <= 0 && (o == circuit || o == limited) {
-		wait = j.guess.wait(r.at)
+		wait = j.guess.wait(r.at, sent)
 	}
 	if o == circuit {
 		j.gate.met(r.at, wait)

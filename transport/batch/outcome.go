@@ -90,5 +90,11 @@ type PanicError struct {
 // Error has the value, and not the stack.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
+// Unwrap returns the value if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
 // errGoexit is the error of an item whose function ended its goroutine.
 var errGoexit = errors.New("the function of the item called runtime.Goexit")

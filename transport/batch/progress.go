@@ -46,7 +46,7 @@ func (p progress) facts() string {
 	fmt.Fprintf(&b, ", %.3g/s", p.rate)
 	left, known := p.left()
 	switch {
-	case p.paused > 0:
+	case p.paused >= least:
 		fmt.Fprintf(&b, ", paused for %v", whole(p.paused))
 	case known:
 		fmt.Fprintf(&b, ", %v left", whole(left))

@@ -262,6 +262,9 @@ func TestPanic(t *testing.T) {
 			t.Errorf("got %v", report.Failed[0].Err)
 		}
 		has(t, p.Error(), "panic: in the function")
+		if errors.Is(p, errMine) || !errors.Is(&batch.PanicError{Value: errMine}, errMine) {
+			t.Error("a panic is the error that it was called with, if it was one")
+		}
 		has(t, report.Failed[1].Err.Error(), "Goexit")
 	})
 }

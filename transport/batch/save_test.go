@@ -88,7 +88,7 @@ func TestDiskFull(t *testing.T) {
 			if !errors.Is(err, syscall.ENOSPC) {
 				t.Fatalf("got error %v", err)
 			}
-			has(t, err.Error(), "the cursor cannot be written: a second run would repeat 2 items: no space left on device")
+			has(t, err.Error(), "the cursor cannot be written: a second run would repeat 2 of the items: no space left on device")
 			equal(t, "the number of causes", strings.Count(err.Error(), "no space"), 1)
 			wantCounts(t, report, 0, 10, 0, 90)
 			equal(t, "what is stored", store.cursor(t).Done(), 8)
@@ -138,7 +138,7 @@ func TestStoreNeverWorks(t *testing.T) {
 		if !errors.Is(err, syscall.EROFS) {
 			t.Error(err)
 		}
-		has(t, err.Error(), "would repeat 10 items: read-only file system")
+		has(t, err.Error(), "would repeat 10 of the items: read-only file system")
 		wantCounts(t, report, 0, 10, 0, 0)
 		equal(t, "what the report has", report.Cursor.Done(), 10)
 	})

@@ -66,7 +66,7 @@ func (j *job) open() error {
 	if saved != nil {
 		var c Cursor
 		if err = c.UnmarshalText(saved); err == nil {
-			err = c.resume(j.Job, j.names)
+			err = c.resume(j.cursor, j.names)
 		}
 		if err != nil {
 			const undo = "; or move it away, to begin anew with all items"
@@ -127,7 +127,7 @@ func (j *job) saved(err error) {
 
 func (j *job) saveError(err error) error {
 	if unsaved := j.saver.changes - j.saver.stored; unsaved > 0 {
-		err = fmt.Errorf("a second run would repeat %d items: %w", unsaved, err)
+		err = fmt.Errorf("a second run would repeat %d of the items: %w", unsaved, err)
 	}
 	return fmt.Errorf("batch: %s cannot be written: %w", j.where(), err)
 }

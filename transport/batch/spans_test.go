@@ -36,3 +36,34 @@ func TestSpans(t *testing.T) {
 		}
 	}
 }
+
+// Fifty thousand items that forty workers end in any order, one in a thousand of
+// them failing, need a cursor of a few hundred bytes.
+func TestCursorIsSmall(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	c := Cursor{job: "job", items: 50_000}
+	next, longest := 0, 0
+	var under []int
+	for n := range c.items {
+		for len(under) < 40 && next < c.items {
+			under = append(under, next)
+			next++
+		}
+		k := r.IntN(len(under))
+		if i := under[k]; i%1000 == 999 {
+			c.failed.add(i)
+		} else {
+			c.done.add(i)
+		}
+		under[k] = under[len(under)-1]
+		under = under[:len(under)-1]
+		if n%50 == 0 {
+			text, _ := c.MarshalText()
+			longest = max(longest, len(text))
+		}
+	}
+	if c.Done() != 49_950 || longest > 1700 {
+		t.Errorf("%d done; %d bytes", c.Done(), longest)
+	}
+	t.Log(longest, "bytes")
+}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 )
 
 // Store keeps the cursor of a job. Its methods are called one at a time, and
@@ -121,7 +122,7 @@ func write(path string, data []byte) error {
 }
 
 // syncDir waits until the disk has the names in a directory. Windows has no
-// such call.
+// such call, and some file systems refuse it.
 func syncDir(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil
@@ -130,5 +131,9 @@ func syncDir(path string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	err = dir.Sync()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil
+	}
+	return errors.Join(err, dir.Close())
 }
