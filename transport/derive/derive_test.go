@@ -405,6 +405,25 @@ func TestApplyTakesTheLargest(t *testing.T) {
 	}
 }
 
+// TestSecondAttempt: a deadline that retries cannot use says so.
+func TestSecondAttempt(t *testing.T) {
+	s := new(Snapshot)
+	exactly(&s.Sample(chat, Headers).Done, 4_000, 2*time.Second)
+	exactly(&s.Sample(chat, Call).Done, 4_000, 2*time.Second)
+	o := Options{Present: func(Group) policy.Settings { return policy.Defaults() }}
+	l := limitOf(t, plan(t, s, o), chat, "Deadline")
+	hasNote(t, l.Notes, "it leaves no time for a second attempt after Timeouts.Read; 8s would")
+	o.Present = nil
+	if l := limitOf(t, plan(t, s, o), chat, "Deadline"); slices.ContainsFunc(l.Notes, func(n string) bool { return strings.Contains(n, "attempt") }) {
+		t.Errorf("nothing is known of retries: %q", l.Notes)
+	}
+	delete(s.groups[chat].samples, Headers)
+	exactly(&s.Sample(Group{Other, ""}, Call).Done, 4_000, 2*time.Second)
+	if _, err := plan(t, s, Options{}).Apply(policy.Policy{Routes: []policy.Route{{Pattern: "/", Name: "chat"}}}); err != nil {
+		t.Errorf("routes beyond those kept apart: %v", err)
+	}
+}
+
 func TestLeast(t *testing.T) {
 	s := new(Snapshot)
 	exactly(&s.Sample(chat, Headers).Done, 1_000, time.Millisecond)

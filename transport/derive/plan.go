@@ -85,7 +85,10 @@ func (p *Plan) Apply(to policy.Policy) (policy.Policy, error) {
 			continue
 		}
 		i := slices.IndexFunc(to.Routes, func(r policy.Route) bool { return cmp.Or(r.Name, r.Pattern) == name })
-		if i < 0 {
+		switch {
+		case i < 0 && name == Other: // several routes, beyond what a Recorder keeps apart
+			continue
+		case i < 0:
 			return to, fmt.Errorf("derive: the policy has no route %q", name)
 		}
 		conform(&s, policy.Defaults().With(to.Settings).With(to.Routes[i].Settings))
@@ -126,10 +129,33 @@ func (p *Plan) settle(g Group, limits map[string]*Limit, present policy.Settings
 			p.Advice = append(p.Advice, fmt.Sprintf("%v: %s is set to %v: %s", g, field, v, why))
 		}
 	}
+	if second, first := secondAttempt(&s, present); first != "" {
+		if l := limits["Deadline"]; l != nil {
+			l.note("it leaves no time for a second attempt after %s; %v would", first, second)
+		}
+	}
 	if p.settings == nil {
 		p.settings, p.overrides = map[Group]policy.Settings{}, map[Group]*policy.Override{}
 	}
 	p.settings[g], p.overrides[g] = s, policy.NewOverride(s)
+}
+
+// secondAttempt returns the deadline that leaves the time for a second attempt,
+// and the limit that ends the first one; none if there is the time already, or
+// nothing is sent again.
+func secondAttempt(s *policy.Settings, present policy.Settings) (deadline time.Duration, first string) {
+	if present.Retry.Enabled != policy.On || present.Retry.MaxAttempts < 2 || s.Deadline <= 0 {
+		return 0, ""
+	}
+	first = "Timeouts.Read"
+	if s.Stream.FirstContent > 0 {
+		first = "Stream.FirstContent"
+	}
+	deadline = 2**fieldIn(s, first) + max(present.Retry.BaseDelay, 0)
+	if s.Deadline >= deadline {
+		return 0, ""
+	}
+	return sensible(deadline), first
 }
 
 // conform raises what a policy would otherwise be refused for, given the

@@ -14,15 +14,15 @@ import (
 	"github.com/weir-go/weir/stream"
 )
 
-// Other is the bucket, and the route, of calls that come after a [Recorder] has
-// as many of them as it keeps apart.
+// Other is the bucket, or the route, of calls that come after a [Recorder] has as
+// many of them as it keeps apart.
 const Other = "other"
 
 // What a Recorder keeps at most.
 const (
-	maxRoutes  = 256
+	maxGroups  = 256     // and a bucket Other of each route, and a route Other
 	maxBuckets = 32      // a route; the default of MaxBuckets
-	maxName    = 128     // bytes of a name
+	maxName    = 256     // bytes of a name
 	maxLive    = 1 << 16 // calls that have not ended
 )
 
@@ -30,10 +30,9 @@ const (
 // zero value is ready to use, for any number of transports; its fields must not
 // change once it is in use. It is safe for concurrent use.
 //
-// Its memory is bounded however long it runs: by 256 routes, each with
-// MaxBuckets, and for each of these and each quantity by three histograms; and by
-// 65,536 calls under way, beyond which calls are not measured. In practice a
-// histogram takes a few kilobytes, since durations span few doublings.
+// Its memory is bounded however long it runs, by 256 groups, each with a few
+// histograms, and by 65,536 calls under way, beyond which calls are not measured.
+// A histogram usually takes 5 to 10 kB, since durations span few doublings.
 //
 // A call counts as a success if its last response has a status below 400 and its
 // body was read without an error until its end, or until the caller closed it.
@@ -53,8 +52,9 @@ type Recorder struct {
 	// count as [Other]. Zero: 32.
 	MaxBuckets int
 
-	mu     sync.RWMutex
-	groups map[string]map[string]*slot // by route and bucket
+	mu      sync.RWMutex
+	groups  map[string]map[string]*slot // by route and bucket
+	nGroups int
 
 	live    sync.Map // of *layers.Call to *call
 	nLive   atomic.Int64
@@ -184,25 +184,32 @@ func (r *Recorder) slots(route, bucket string) (group, alone *slot) {
 	if r.groups == nil {
 		r.groups = map[string]map[string]*slot{}
 	}
-	buckets := r.groups[route]
-	if buckets == nil && len(r.groups) >= maxRoutes-1 {
-		buckets, route = r.groups[Other], Other
-	}
-	if buckets == nil {
-		buckets = map[string]*slot{"": new(slot)}
-		r.groups[route] = buckets
-	}
 	most := r.MaxBuckets
 	if most <= 0 {
 		most = maxBuckets
 	}
-	if buckets[bucket] == nil && len(buckets)-1 >= most { // one has no name
+	full := r.nGroups >= maxGroups
+	switch buckets := r.groups[route]; {
+	case buckets == nil && full:
+		route, bucket = Other, ""
+	case bucket != "" && buckets[bucket] == nil && (full || len(buckets) > most): // one is that without a name
 		bucket = Other
+	}
+	return r.slot(route, bucket), r.slot(route, "")
+}
+
+// slot returns a group, and makes it if there is none. The mutex must be held.
+func (r *Recorder) slot(route, bucket string) *slot {
+	buckets := r.groups[route]
+	if buckets == nil {
+		buckets = map[string]*slot{}
+		r.groups[route] = buckets
 	}
 	if buckets[bucket] == nil {
 		buckets[bucket] = new(slot)
+		r.nGroups++
 	}
-	return buckets[bucket], buckets[""]
+	return buckets[bucket]
 }
 
 // name is s as JSON can hold it, and not longer than is kept.

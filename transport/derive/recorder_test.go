@@ -376,8 +376,11 @@ func TestBuckets(t *testing.T) {
 	for i := range 1_000 {
 		r.slots(fmt.Sprint(i), "")
 	}
-	if n := len(r.groups); n != maxRoutes || r.groups[Other] == nil {
-		t.Errorf("there are %d routes", n)
+	for i := range 1_000 {
+		r.slots("7", fmt.Sprint(i))
+	}
+	if r.nGroups != maxGroups+2 || r.groups[Other][""] == nil || r.groups["7"][Other] == nil {
+		t.Errorf("there are %d groups", r.nGroups)
 	}
 }
 
