@@ -44,7 +44,8 @@
 // it refuses, or cuts off from its retries, is put back, and no other is started
 // until the circuit may let a call pass. Then one goes first, and the rest
 // follow when it has passed. An item that a rate budget or an in-flight limit
-// refuses is put back too, and one worker pauses for as long as was said.
+// refuses is put back too, and one worker pauses for as long as was said. A
+// MaxWait in the policy spares it that: a job has the time to wait in line.
 //
 // # Errors
 //
@@ -57,6 +58,6 @@
 // # Concurrency
 //
 // The function is called by as many goroutines at once as there are workers;
-// whatever else of the caller's is in the [Config] is called by one at a time.
+// each other thing of the caller's in the [Config] is called by one at a time.
 // Several jobs may run at once, with a store each.
 package batch

@@ -136,6 +136,7 @@ func (j *job) loop() {
 		case err := <-j.saver.ended:
 			j.saved(err)
 		case <-j.alarm.wake:
+			j.alarm.stop()
 		case <-ended:
 			ended = nil // look sees it
 		}
@@ -277,13 +278,10 @@ type alarm struct {
 }
 
 func (a *alarm) set(c clock.Clock, now, at instant) {
-	if a.timer != nil {
-		if a.at == at {
-			return
-		}
-		a.timer.Stop()
-		a.timer = nil
+	if a.timer != nil && a.at == at {
+		return
 	}
+	a.stop()
 	if a.at = at; at < never {
 		a.timer = c.AfterFunc(at-now, func() {
 			select {
@@ -297,5 +295,6 @@ func (a *alarm) set(c clock.Clock, now, at instant) {
 func (a *alarm) stop() {
 	if a.timer != nil {
 		a.timer.Stop()
+		a.timer = nil
 	}
 }
