@@ -68,12 +68,13 @@ func (b *body) next() (string, error) {
 	return "", cmp.Or(b.x.step.err, io.EOF)
 }
 
-// Close ends the exchange. A Read that waits returns.
+// Close ends the exchange. A Read that waits returns, and finds the body closed,
+// even if the test ends with it.
 func (b *body) Close() error {
 	b.closed.Store(true)
-	b.x.end()
 	b.x.u.mu.Lock()
-	defer b.x.u.mu.Unlock()
 	delete(b.x.u.open, b)
+	b.x.u.mu.Unlock()
+	b.x.end()
 	return nil
 }
