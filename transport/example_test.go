@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-go/weir/layers"
 	"github.com/weir-go/weir/policy"
+	"github.com/weir-go/weir/stream"
 	"github.com/weir-go/weir/transport"
 )
 
@@ -102,6 +103,56 @@ func ExampleNew_routes() {
 	// "reports" has 5m0s
 	// "api" has 20s
 	// "" has 20s
+}
+
+// On a stream route the deadline bounds the opening, and limits on content the
+// rest. With Hold, which Interactive has on, an answer that dies before its first
+// content is asked for again, and the caller sees none of it.
+func ExampleNew_stream() {
+	answers := []string{
+		": keep-alive\n\n" + `data: {"error": {"type": "server_error", "message": "overloaded"}}` + "\n\n",
+		`data: {"choices": [{"delta": {"content": "Hello"}}]}` + "\n\ndata: [DONE]\n\n",
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, answers[0])
+		answers = answers[1:]
+	}))
+	defer server.Close()
+
+	weir, err := transport.New(transport.Config{Policy: policy.Policy{
+		Routes: []policy.Route{
+			{Pattern: "POST /v1/chat/completions", Settings: policy.Interactive().With(policy.Settings{
+				Stream: policy.Stream{FirstContent: 4 * time.Second, Gap: 20 * time.Second},
+				Retry:  policy.Retry{BaseDelay: 100 * time.Millisecond},
+			})},
+		},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := &http.Client{Transport: weir}
+
+	resp, err := client.Post(server.URL+"/v1/chat/completions", "application/json", strings.NewReader(`{"stream": true}`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body) // a *stream.StallError if it dies
+	fmt.Print(string(body), err, "\n")
+
+	call, _ := layers.CallFrom(resp.Request.Context())
+	stats, _ := stream.StatsOf(resp)
+	fmt.Println("sends:", call.Attempts())
+	fmt.Println("dialect:", stats.Dialect, "contents:", stats.Contents, "finished:", stats.Finished)
+	// Output:
+	// data: {"choices": [{"delta": {"content": "Hello"}}]}
+	//
+	// data: [DONE]
+	//
+	// <nil>
+	// sends: 2
+	// dialect: openai-chat contents: 1 finished: true
 }
 
 // A view changes settings for those who use it, and shares connections,
