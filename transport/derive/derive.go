@@ -162,19 +162,12 @@ func (d *deriver) group(s *Snapshot, g Group) {
 		present = d.Present(g)
 	}
 	limits := map[string]*Limit{}
-	for _, q := range quantities {
-		sample := s.look(g, q)
-		field := fieldOf(q)
-		if field == "" || sample.empty() {
-			continue
-		}
-		l, err := d.limit(g, q, sample, *fieldIn(&present, field))
+	for _, field := range fields {
+		l, err := d.field(s, g, field, *fieldIn(&present, field))
 		if err != nil {
 			d.errs = append(d.errs, err)
 			d.plan.lack(g.Route, field)
-			continue
-		}
-		if other := limits[field]; other == nil || l.Value > other.Value {
+		} else if l != nil {
 			limits[field] = l
 		}
 	}
@@ -186,42 +179,69 @@ func (d *deriver) group(s *Snapshot, g Group) {
 	}
 }
 
+// field derives the limit of a field: the larger of those of the quantities that
+// it bounds. It is nil if there are no samples of any.
+func (d *deriver) field(s *Snapshot, g Group, field string, present time.Duration) (largest *Limit, err error) {
+	var all, left uint64
+	for _, q := range quantities {
+		if fieldOf(q) == field {
+			all = plus(all, s.look(g, q).Done.count)
+		}
+	}
+	var few error
+	for _, q := range quantities {
+		sample := s.look(g, q)
+		if fieldOf(q) != field || sample.empty() {
+			continue
+		}
+		l, err := d.limit(g, q, sample, present)
+		switch {
+		case err != nil:
+			left += sample.Done.count
+			few = cmp.Or(few, err)
+		case largest == nil || l.Value > largest.Value:
+			largest = l
+		}
+	}
+	// A few of another kind, such as answers without content on a route of
+	// streams, are left out if that is no more than the share that may be ended.
+	if few != nil && (largest == nil || float64(left) > (1-d.Quantile)*float64(all)) {
+		return nil, few
+	}
+	return largest, nil
+}
+
 // limit derives the limit of one quantity.
 func (d *deriver) limit(g Group, q Quantity, s *Sample, present time.Duration) (*Limit, error) {
 	l := &Limit{
 		Group: g, Quantity: q, Field: fieldOf(q), Present: present, Quantile: d.Quantile,
 		Samples: s.Done.count, Cut: s.Cut.count, Failed: s.Failed,
 	}
-	basis, floor := newCurve(&s.Done, &s.Cut, 0, bins), (*curve)(nil)
-	l.judge, l.Safety = basis, d.Safety
-	if slices.Contains(gaps, q) {
+	isGap := slices.Contains(gaps, q)
+	if isGap {
 		l.Samples = s.Longest.count
-		floor = newCurve(&s.Longest, &s.Cut, 0, bins)
-		l.judge = floor
 	}
 	if need := needed(d.Quantile, d.Confidence); l.Samples < need {
 		return nil, &TooFewError{Group: g, Quantity: q, Have: l.Samples, Need: need, Quantile: d.Quantile, Confidence: d.Confidence}
 	}
-	l.Censored = l.judge.deemed()
+	basis := newCurve(&s.Done, &s.Cut, 0, bins)
 	at := basis.quantile(d.Quantile)
-	if floor != nil {
+	l.judge, l.Safety = basis, d.Safety
+	if isGap {
+		l.judge = newCurve(&s.Longest, &s.Cut, 0, bins)
 		basis, at = d.spacing(s, l)
+		// A gap may be rare among gaps, and still be in many streams.
+		if f := l.judge.quantile(d.Quantile); f.at > times(at.at, l.Safety) {
+			l.note("raised from %v to the %s of the longest gaps, so that it ends no more than %s of the streams",
+				brief(times(at.at, l.Safety)), percentile(d.Quantile), percent(1-d.Quantile))
+			basis, at, l.Safety = l.judge, f, 1
+		}
 	}
 	low, high := basis.bounds(d.Quantile, d.Confidence)
 	l.At, l.Low, l.High, l.Unbounded = at.at, low.at, high.at, high.beyond
-	l.Exact = times(l.At, l.Safety)
-	if floor != nil {
-		if f := floor.quantile(d.Quantile); f.at > l.Exact {
-			l.note("raised from %v to the %s of the longest gaps, so that it ends no more than %s of the streams",
-				brief(l.Exact), percentile(d.Quantile), percent(1-d.Quantile))
-			l.At, l.Safety, l.Exact = f.at, 1, f.at
-			low, high = floor.bounds(d.Quantile, d.Confidence)
-			l.Low, l.High, l.Unbounded = low.at, high.at, high.beyond
-			basis, at = floor, f
-		}
-	}
+	l.Exact, l.Censored = times(l.At, l.Safety), l.judge.deemed()
 	l.round(d.Least)
-	l.keep(basis, at)
+	l.keep(basis, at, d.Least)
 	if l.Censored >= 0.5 {
 		l.note("%.0f of the %d that were cut short would have succeeded, by the tail of those that did, and count as longer than they lasted", l.Censored, l.Cut)
 	}
@@ -278,12 +298,12 @@ const certain = 0.999
 const tooLong = 1.5
 
 // keep keeps the limit in force, unless the data contradict it.
-func (l *Limit) keep(basis *curve, at point) {
+func (l *Limit) keep(basis *curve, at point, least time.Duration) {
 	present := l.Present
 	if present == 0 {
 		present = inForce(basis.cut)
 	}
-	if present <= 0 || at.beyond || present == l.Value || present > times(l.Exact, tooLong) {
+	if present <= 0 || present < least || present > times(l.Exact, tooLong) || at.beyond || present == l.Value {
 		return
 	}
 	low, high := basis.bounds(l.Quantile, certain)

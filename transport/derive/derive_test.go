@@ -145,7 +145,7 @@ func TestNoRatchet(t *testing.T) {
 		"exponential":      distributions["exponential"],
 	} {
 		for _, known := range []bool{true, false} {
-			for seed := range uint64(3) {
+			for seed := range uint64(2) {
 				r := rand.New(rand.NewPCG(seed, 8))
 				limit := 2 * time.Minute
 				var all []time.Duration
@@ -261,6 +261,29 @@ derive: chat "short": first-content: 298 samples, and it takes 299 to know a p99
 	}
 	if _, err := Derive(s, Options{Quantile: Background}); !strings.Contains(err.Error(), "it takes 2995") {
 		t.Errorf("for a background path: %v", err)
+	}
+}
+
+// TestTwoKinds: Timeouts.Read bounds the headers and each Read of the body. It
+// is the larger of the two, and not known unless both are.
+func TestTwoKinds(t *testing.T) {
+	for name, test := range map[string]struct {
+		bodies int
+		want   time.Duration
+		fails  bool
+	}{
+		"no bodies":           {0, 2 * time.Second, false},
+		"a few in a thousand": {4, 2 * time.Second, false},
+		"too few":             {40, 0, true},
+		"as many":             {1_000, 6 * time.Second, false},
+	} {
+		s := new(Snapshot)
+		exactly(&s.Sample(chat, Headers).Done, 1_000, time.Second)
+		exactly(&s.Sample(chat, Body).Done, test.bodies, 3*time.Second)
+		p, err := Derive(s, Options{})
+		if got := p.Settings(chat).Timeouts.Read; got != test.want || (err != nil) != test.fails {
+			t.Errorf("%s: %v, %v; want %v", name, got, err, test.want)
+		}
 	}
 }
 
@@ -427,7 +450,10 @@ func TestSecondAttempt(t *testing.T) {
 func TestLeast(t *testing.T) {
 	s := new(Snapshot)
 	exactly(&s.Sample(chat, Headers).Done, 1_000, time.Millisecond)
-	if l := limitOf(t, plan(t, s, Options{}), chat, "Timeouts.Read"); l.Value != 250*time.Millisecond {
+	o := Options{Present: func(Group) policy.Settings {
+		return policy.Settings{Timeouts: policy.Timeouts{Read: 2100 * time.Microsecond}}
+	}}
+	if l := limitOf(t, plan(t, s, o), chat, "Timeouts.Read"); l.Value != 250*time.Millisecond {
 		t.Errorf("got %v", l.Value)
 	}
 	if l := limitOf(t, plan(t, s, Options{Least: policy.Off}), chat, "Timeouts.Read"); l.Value != 2*time.Millisecond {

@@ -100,29 +100,32 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+func group(rest string) string {
+	return `{"version":1,"groups":[{"route":"chat","outcomes":{}` + rest + `}]}`
+}
+
+var refusals = map[string]struct{ in, want string }{
+	"nothing":           {``, "unexpected end"},
+	"null":              {`null`, "version 0 is not known"},
+	"newer":             {`{"version":2,"groups":"another form"}`, "version 2 is not known, only 1 is"},
+	"foreign":           {`{"version":1,"policies":[]}`, `unknown field "policies"`},
+	"twice":             {`{"version":1,"groups":[{"route":"a"},{"route":"a"}]}`, "a is there twice"},
+	"no such quantity":  {group(`,"samples":{"speed":{}}`), `there is no quantity "speed"`},
+	"null sample":       {group(`,"samples":{"call":null}`), "call: null"},
+	"bin out of range":  {group(`,"samples":{"call":{"done":{"max_ns":1,"bins":[[5248,1]]}}}`), "call, done: the bins"},
+	"bins descend":      {group(`,"samples":{"call":{"cut":{"max_ns":1,"bins":[[2,1],[1,1]]}}}`), "call, cut: the bins"},
+	"empty bin":         {group(`,"samples":{"call":{"done":{"max_ns":1,"bins":[[1,0]]}}}`), "one is empty"},
+	"no bins":           {group(`,"samples":{"call":{"done":{"max_ns":1,"bins":[]}}}`), "the maximum is not in the last bin"},
+	"maximum elsewhere": {group(`,"samples":{"call":{"done":{"max_ns":5,"bins":[[1,1]]}}}`), "the maximum is not in the last bin"},
+	"negative count":    {group(`,"samples":{"call":{"failed":-1}}`), "cannot unmarshal"},
+	"minutes descend":   {group(`,"arrivals":{"first":"2026-01-01T00:00:00Z","last":"2026-01-01T00:00:00Z","minutes":[[2,1],[1,1]]}`), "arrivals: the minutes"},
+	"minutes of a week": {group(`,"arrivals":{"first":"2026-01-01T00:00:00Z","last":"2026-01-01T00:00:00Z","minutes":[[1,1],[10000,1]]}`), "more than a day"},
+	"last before first": {group(`,"arrivals":{"first":"2026-01-02T00:00:00Z","last":"2026-01-01T00:00:00Z","minutes":[]}`), "not in order"},
+	"not UTF-8":         {group(`,"bucket":"` + "\xff" + `"`), ""},
+}
+
 func TestRefused(t *testing.T) {
-	group := func(rest string) string {
-		return `{"version":1,"groups":[{"route":"chat","outcomes":{}` + rest + `}]}`
-	}
-	for name, test := range map[string]struct{ in, want string }{
-		"nothing":           {``, "unexpected end"},
-		"null":              {`null`, "version 0 is not known"},
-		"newer":             {`{"version":2,"groups":"another form"}`, "version 2 is not known, only 1 is"},
-		"foreign":           {`{"version":1,"policies":[]}`, `unknown field "policies"`},
-		"twice":             {`{"version":1,"groups":[{"route":"a"},{"route":"a"}]}`, "a is there twice"},
-		"no such quantity":  {group(`,"samples":{"speed":{}}`), `there is no quantity "speed"`},
-		"null sample":       {group(`,"samples":{"call":null}`), "call: null"},
-		"bin out of range":  {group(`,"samples":{"call":{"done":{"max_ns":1,"bins":[[5248,1]]}}}`), "call, done: the bins"},
-		"bins descend":      {group(`,"samples":{"call":{"cut":{"max_ns":1,"bins":[[2,1],[1,1]]}}}`), "call, cut: the bins"},
-		"empty bin":         {group(`,"samples":{"call":{"done":{"max_ns":1,"bins":[[1,0]]}}}`), "one is empty"},
-		"no bins":           {group(`,"samples":{"call":{"done":{"max_ns":1,"bins":[]}}}`), "the maximum is not in the last bin"},
-		"maximum elsewhere": {group(`,"samples":{"call":{"done":{"max_ns":5,"bins":[[1,1]]}}}`), "the maximum is not in the last bin"},
-		"negative count":    {group(`,"samples":{"call":{"failed":-1}}`), "cannot unmarshal"},
-		"minutes descend":   {group(`,"arrivals":{"first":"2026-01-01T00:00:00Z","last":"2026-01-01T00:00:00Z","minutes":[[2,1],[1,1]]}`), "arrivals: the minutes"},
-		"minutes of a week": {group(`,"arrivals":{"first":"2026-01-01T00:00:00Z","last":"2026-01-01T00:00:00Z","minutes":[[1,1],[10000,1]]}`), "more than a day"},
-		"last before first": {group(`,"arrivals":{"first":"2026-01-02T00:00:00Z","last":"2026-01-01T00:00:00Z","minutes":[]}`), "not in order"},
-		"not UTF-8":         {group(`,"bucket":"` + "\xff" + `"`), ""},
-	} {
+	for name, test := range refusals {
 		s := new(Snapshot)
 		s.Sample(chat, Call).Done.Add(time.Second)
 		before := marshal(t, s)
@@ -146,6 +149,9 @@ func FuzzSnapshot(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(b)
+	}
+	for _, test := range refusals {
+		f.Add([]byte(test.in))
 	}
 	f.Add([]byte(`{"version":1,"groups":[{"route":"chat","bucket":"30k","outcomes":{"calls":7},"samples":{"gap":{"done":{"max_ns":99,"bins":[[9,400],[99,18446744073709551615]]},"longest":{"max_ns":99,"bins":[[99,400]]}}}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -129,7 +129,7 @@ func (r *Recorder) Observe(ctx context.Context, e layers.Event) {
 	if !ok {
 		return
 	}
-	c := v.(*call) //nolint:forcetypeassert // Nothing else is stored.
+	c := v.(*call) // Nothing else is stored.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e.Kind == layers.KindEnd {
