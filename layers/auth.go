@@ -127,10 +127,9 @@ func (l *auth) get(ctx context.Context) (*Token, error) {
 		case r := <-made:
 			l.gone()
 			if r.Err == nil {
-				return r.Val.(*Token), nil //nolint:forcetypeassert // make returns nothing else.
+				return r.Val.(*Token), nil // make returns nothing else.
 			}
-			var p sourcePanicked
-			if errors.As(r.Err, &p) {
+			if p, ok := errors.AsType[sourcePanicError](r.Err); ok {
 				panic(p.value)
 			}
 			if ended, ok := r.Err.(makerEndedError); !ok || ctx.Err() != nil { //nolint:errorlint // make returns it bare.
@@ -202,13 +201,13 @@ func (d detached) Deadline() (time.Time, bool) { return d.from.Deadline() }
 func (l *auth) ask(ctx context.Context) (t Token, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = sourcePanicked{p}
+			err = sourcePanicError{p}
 		}
 	}()
 	return l.src.Token(ctx)
 }
 
-// sourcePanicked is a panic on its way to the goroutine of a call.
-type sourcePanicked struct{ value any }
+// sourcePanicError is a panic on its way to the goroutine of a call.
+type sourcePanicError struct{ value any }
 
-func (sourcePanicked) Error() string { return "panic in a TokenSource" }
+func (sourcePanicError) Error() string { return "panic in a TokenSource" }

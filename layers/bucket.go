@@ -151,6 +151,10 @@ func (b *bucket) Take(n int) bool {
 func (b *bucket) promote(now instant) {
 	for t := b.head; t != nil && t.booked == nil; t = b.head {
 		start := max(now, b.paused)
+		if start >= t.limit {
+			b.refuse(t, start-now)
+			continue
+		}
 		at := b.env.time(start)
 		t.credit = min(t.n, b.usable(at))
 		t.booked = b.engine.ReserveN(at, t.n-t.credit)

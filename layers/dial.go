@@ -141,7 +141,7 @@ type watchedConn struct {
 type watchedHalf struct{ watchedConn }
 
 func (c *watchedHalf) CloseWrite() error {
-	return c.Conn.(closeWriter).CloseWrite() //nolint:forcetypeassert // See watched.
+	return c.Conn.(closeWriter).CloseWrite() // See watched.
 }
 
 // watchedTCP keeps the ReadFrom of a TCP connection, and sendfile with it.

@@ -76,7 +76,7 @@ func (k *keyed[T]) of(f policy.KeyFunc, req *http.Request) T {
 		key.name = f(req)
 	}
 	if e, ok := k.live.Load(key); ok {
-		e := e.(*kept[T]) //nolint:forcetypeassert // Nothing else is stored.
+		e := e.(*kept[T]) // Nothing else is stored.
 		if !e.used.Load() {
 			e.used.Store(true)
 		}
@@ -112,7 +112,7 @@ func (k *keyed[T]) add(key stateKey) T {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if e, ok := k.live.Load(key); ok {
-		return e.(*kept[T]).state //nolint:forcetypeassert // Nothing else is stored.
+		return e.(*kept[T]).state // Nothing else is stored.
 	}
 	e := &kept[T]{key: key, state: state}
 	if len(k.ring) < maxKeys {

@@ -31,7 +31,7 @@ func Base() *http.Transport {
 			if resp.StatusCode == http.StatusOK {
 				return nil
 			}
-			return proxyRefused(resp.StatusCode) // net/http would repeat the proxy's words
+			return proxyRefusedErrorError(resp.StatusCode) // net/http would repeat the proxy's words
 		},
 		MaxIdleConns:        256,
 		MaxIdleConnsPerHost: 64,
@@ -46,10 +46,10 @@ func Base() *http.Transport {
 	}
 }
 
-// proxyRefused is a proxy's answer to CONNECT.
-type proxyRefused int
+// proxyRefusedErrorError is a proxy's answer to CONNECT.
+type proxyRefusedErrorError int
 
-func (e proxyRefused) Error() string {
+func (e proxyRefusedErrorError) Error() string {
 	return "the proxy refused to connect: status " + strconv.Itoa(int(e))
 }
 

@@ -1,0 +1,64 @@
+package layers
+
+import (
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/weir-go/weir/policy"
+)
+
+// TestLateWaiters: waiters that come to their turns late, as on a busy machine,
+// are granted or refused one by one, and nobody behind them is forgotten.
+func TestLateWaiters(t *testing.T) {
+	mock := clock.NewMock()
+	env := (&Env{Clock: mock}).ready()
+	b := env.newBucket(policy.Rate{PerSecond: 1, Burst: 1})
+	if !b.Take(1) {
+		t.Fatal("the first turn is not there")
+	}
+	at := func(d time.Duration) time.Time { return env.epoch.Add(d) }
+	first := b.Join(1, time.Time{}, false)
+	hasty := b.Join(1, at(2500*time.Millisecond), false)
+	last := b.Join(1, time.Time{}, false)
+	mock.Set(at(3 * time.Second)) // and nobody has asked meanwhile
+	for name, want := range map[string]struct {
+		turn    Turn
+		refused bool
+	}{"first": {first, false}, "hasty": {hasty, true}, "last": {last, false}} {
+		over, refused, _ := want.turn.Due()
+		for range 3 { // until those before have asked too
+			first.Due()
+			over, refused, _ = want.turn.Due()
+		}
+		if !over || refused > 0 != want.refused {
+			t.Errorf("the %s: over is %v, refused %v", name, over, refused)
+		}
+	}
+}
+
+// TestDueHeadIsNotChargedTwice: what touches a bucket between a turn and its
+// waiter's coming for it costs nothing.
+func TestDueHeadIsNotChargedTwice(t *testing.T) {
+	for name, touch := range map[string]func(b *bucket){
+		"refund":     func(b *bucket) { b.Refund(0) },
+		"set":        func(b *bucket) { b.Set(policy.Rate{PerSecond: 1, Burst: 1}) },
+		"join first": func(b *bucket) { b.Join(1, time.Time{}, true).Leave() },
+		"leave":      func(b *bucket) { b.Join(1, time.Time{}, false).Leave() },
+	} {
+		mock := clock.NewMock()
+		env := (&Env{Clock: mock}).ready()
+		b := env.newBucket(policy.Rate{PerSecond: 1, Burst: 1})
+		b.Take(1)
+		turn := b.Join(1, time.Time{}, false)
+		mock.Add(time.Second + time.Millisecond)
+		touch(b)
+		if over, refused, again := turn.Due(); !over || refused > 0 {
+			t.Errorf("%s: the turn is put off to %v", name, again)
+		}
+		if wait := b.Predict(1); wait > time.Second {
+			t.Errorf("%s: the next turn comes in %v", name, wait)
+		}
+	}
+}
