@@ -34,7 +34,7 @@ func (t *Transport) chain(req *http.Request) (http.RoundTripper, error) {
 		lines = override.Chains(own)
 	}
 	if chain, ok := lines.Load(line); ok {
-		return chain.(http.RoundTripper), nil //nolint:forcetypeassert // Nothing else is stored.
+		return chain.(http.RoundTripper), nil // Nothing else is stored.
 	}
 	resolved, err := line.Resolve(t.view, override)
 	if err != nil {
