@@ -31,7 +31,7 @@ func Base() *http.Transport {
 			if resp.StatusCode == http.StatusOK {
 				return nil
 			}
-			return proxyRefusedErrorError(resp.StatusCode) // net/http would repeat the proxy's words
+			return proxyRefusedError(resp.StatusCode) // net/http would repeat the proxy's words
 		},
 		MaxIdleConns:        256,
 		MaxIdleConnsPerHost: 64,
@@ -46,10 +46,10 @@ func Base() *http.Transport {
 	}
 }
 
-// proxyRefusedErrorError is a proxy's answer to CONNECT.
-type proxyRefusedErrorError int
+// proxyRefusedError is a proxy's answer to CONNECT.
+type proxyRefusedError int
 
-func (e proxyRefusedErrorError) Error() string {
+func (e proxyRefusedError) Error() string {
 	return "the proxy refused to connect: status " + strconv.Itoa(int(e))
 }
 
