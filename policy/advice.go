@@ -79,9 +79,19 @@ func (a *advisor) wait(n int) time.Duration {
 	return base << (n - 1)
 }
 
+// least returns the time left that a further attempt is worth, and the setting
+// that says so: a stream is not asked for that could not begin in time.
+func (a *advisor) least() (time.Duration, string) {
+	if first := a.Stream.FirstContent; a.Stream.Enabled == On && a.Retry.MinAttempt < first && first < a.Deadline {
+		return first, "Stream.FirstContent"
+	}
+	return max(a.Retry.MinAttempt, 0), "Retry.MinAttempt"
+}
+
 // worthwhile reports whether a further attempt begins with so much time left.
 func (a *advisor) worthwhile(left time.Duration) bool {
-	return a.Deadline <= 0 || left >= max(a.Retry.MinAttempt, 1)
+	least, _ := a.least()
+	return a.Deadline <= 0 || left >= max(least, 1)
 }
 
 // draw makes the timeline.
@@ -133,8 +143,9 @@ func (a *advisor) fit(attempts int, length time.Duration, limit string) {
 		}
 		if room == attempts && !a.worthwhile(a.Deadline-waits) {
 			room = n - 1
-			a.say("attempt %d may find no time left: the backoffs before it take up to %v, the deadline is %v, and Retry.MinAttempt %v; shorten the delays, or lower Retry.MaxAttempts to %d",
-				n, waits, a.Deadline, max(a.Retry.MinAttempt, 0), room)
+			least, setting := a.least()
+			a.say("attempt %d may find no time left: the backoffs before it take up to %v, the deadline is %v, and %s %v; shorten the delays, or lower Retry.MaxAttempts to %d",
+				n, waits, a.Deadline, setting, least, room)
 		}
 	}
 	if fitting == attempts || length == 0 {

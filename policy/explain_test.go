@@ -98,6 +98,7 @@ func TestExplain(t *testing.T) {
 			policy: Policy{Settings: Interactive().With(Settings{Rate: Rate{PerSecond: 2}, InFlight: InFlight{Max: 20}})},
 		},
 		{name: "batch", method: "POST", policy: Policy{Settings: Batch()}},
+		{name: "local-model", method: "POST", policy: Policy{Settings: LocalModel()}},
 		{
 			name:   "refused",
 			policy: Policy{Settings: Settings{Deadline: 20 * time.Second}},

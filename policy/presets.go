@@ -74,7 +74,9 @@ func Batch() Settings {
 //     be read on a processor, before the first token.
 //   - Read Off: the same silence precedes the headers, and those of an answer
 //     that is not streamed come with its end.
-//   - Deadline 30 min: twice that, for an answer that is not streamed.
+//   - Deadline 30 min: twice that, for an answer that is not streamed. A stream
+//     that has not begun after the 15 minutes is not asked for again, since less
+//     would be left; one that failed sooner is.
 //   - Idempotent On: these calls are POSTs, and would not be repeated otherwise.
 //     A repeat costs the machine the work twice; at a hosted model, it may be
 //     billed twice.
