@@ -109,6 +109,10 @@ func (a *attempt) guardBody(g *guard, b *body, resp *http.Response) {
 	g.mu.Unlock()
 	b.guard = g
 	resp.Body = guardedBody{b}
+	if g.limits.DropKeepalives == policy.On { // fewer bytes may come out than go in
+		resp.ContentLength = -1
+		resp.Header.Del("Content-Length")
+	}
 	c.mu.Lock()
 	g.due = never
 	a.guard, a.open = g, open

@@ -945,6 +945,14 @@ func TestDropKeepalivesInTheStack(t *testing.T) {
 			wantTook(t, r, 16*time.Second)
 		})
 	}
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		step := clocktest.Reply(200).Header("Content-Type", "text/event-stream").Body(ping + word + done)
+		r := get(t, c, newTransport(t, c, clocktest.NewUpstream(t, c, step), streamed(policy.Stream{DropKeepalives: policy.On}, noRetry)))
+		wantStatus(t, r, 200)
+		equal(t, "the body", r.body, word+done)
+		equal(t, "the length", r.resp.ContentLength, -1)
+		equal(t, "the header", r.resp.Header.Get("Content-Length"), "")
+	})
 }
 
 // TestMinRate: a drip is no download, a burst after a pause is.
