@@ -9,6 +9,8 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -533,6 +535,7 @@ func TestNotRetried(t *testing.T) {
 		"a reset after content":       {held(), twice, events(role, word).Reset(), role + word, "connection reset", "", 0},
 		"truncated after content":     {held(), twice, events(role, word), role + word, "before it was finished", "", 0},
 		"truncated before content":    {held(), twice, events(role), role, "before it was finished", "", 0},
+		"truncated, which is allowed": {policy.Stream{AllowTruncated: policy.On}, twice, events(role, word), role + word, "", "", 0},
 		"a stall, not held":           {limits, twice, events(role).Silent(), role, "no first content", "", 5 * time.Second},
 		"a failure, not held":         {limits, twice, events(role, busy), role + busy, "", "", 0},
 	} {
@@ -1187,6 +1190,45 @@ func TestCloseOfAStream(t *testing.T) {
 				equal(t, "the time", up.Requests()[0].End.IsZero(), false)
 			})
 		}
+	}
+}
+
+// TestReadsFollowOneAnother: whatever the caller does at once, the body below
+// is read by one at a time, and every byte goes to one of them.
+func TestReadsFollowOneAnother(t *testing.T) {
+	for _, l := range []policy.Stream{limits, held(), {DropKeepalives: policy.On}} {
+		text := role + strings.Repeat(word, 2000) + done
+		source := strings.NewReader(text)
+		var inside atomic.Int32
+		body := readerFunc(func(p []byte) (int, error) {
+			if inside.Add(1) > 1 {
+				t.Error("two Reads at once")
+			}
+			defer inside.Add(-1)
+			return source.Read(p[:min(len(p), 100)])
+		})
+		base := layers.RoundTripperFunc(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(body)}, nil
+		})
+		resp, err := newTransport(t, nil, base, streamed(l, noRetry)).RoundTrip(request(t, t.Context(), "GET", url, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var total atomic.Int64
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				n, err := io.Copy(io.Discard, struct{ io.Reader }{resp.Body})
+				total.Add(n)
+				if err != nil {
+					t.Error(err)
+				}
+				stream.StatsOf(resp)
+			})
+		}
+		wg.Wait()
+		resp.Body.Close()
+		equal(t, "the number of bytes", total.Load(), int64(len(text)))
 	}
 }
 
