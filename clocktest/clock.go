@@ -60,13 +60,23 @@ func (c *Clock) AfterFunc(d time.Duration, f func()) *clock.Timer {
 	c.calls++
 	order := c.calls
 	c.mu.Unlock()
-	return c.Clock.AfterFunc(d, func() {
+	first := d
+	if d <= 0 {
+		// A timer that is made due runs on the spot, inside of the runtime,
+		// which under the race detector has been seen to crash there.
+		first = time.Hour
+	}
+	timer := c.Clock.AfterFunc(first, func() {
 		c.await(order)
 		f()
 		// What f did happens before what is due next, for the race detector too.
 		c.mu.Lock()
 		defer c.mu.Unlock()
 	})
+	if d <= 0 {
+		timer.Reset(0)
+	}
+	return timer
 }
 
 // After returns a channel that carries the time once d has passed.
