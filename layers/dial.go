@@ -53,6 +53,7 @@ type dialing struct {
 	conn     net.Conn // dialed, with a handshake to come
 	poisoned bool     // its deadline is in the past
 	done     bool     // out of our hands: failed, or handed to a request
+	before   *dialing // of the same attempt: net/http may begin anew
 }
 
 var errDialAbandoned = errors.New("the call that dialed has ended")
@@ -64,7 +65,7 @@ func (a *attempt) beginDial(cancel context.CancelCauseFunc) *dialing {
 	c := a.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	d := &dialing{a: a, cancel: cancel, done: !a.dials()}
+	d := &dialing{a: a, cancel: cancel, done: !a.dials(), before: a.dial}
 	if !d.done {
 		a.dial = d
 	}
@@ -94,19 +95,21 @@ func (d *dialing) dialed(conn net.Conn) {
 	}
 }
 
-// handshaken is told that the TLS handshake has succeeded. The connection may
-// be handed to any request from now on.
+// handshaken is told that a TLS handshake has succeeded. The connection may be
+// handed to any request from now on. If several dials of the attempt are at
+// theirs, nothing tells which of them it was, so all are left alone.
 func (a *attempt) handshaken() {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
-	d := a.dial
-	if d == nil {
-		return
+	for d := a.dial; d != nil; d = d.before {
+		if d.conn == nil {
+			continue // not that far, or no longer ours
+		}
+		if d.poisoned {
+			_ = d.conn.SetDeadline(time.Time{})
+		}
+		d.done, d.conn = true, nil
 	}
-	if d.poisoned {
-		_ = d.conn.SetDeadline(time.Time{})
-	}
-	d.done, d.conn = true, nil
 }
 
 // abandonDial ends the dial that the attempt waits for, or the handshake after
@@ -115,14 +118,18 @@ func (a *attempt) handshaken() {
 func (a *attempt) abandonDial() {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
-	d := a.dial
-	if d == nil || d.done || !a.dials() {
+	if !a.dials() {
 		return
 	}
-	d.cancel(errDialAbandoned)
-	if d.conn != nil {
-		d.poisoned = true
-		_ = d.conn.SetDeadline(time.Unix(1, 0))
+	for d := a.dial; d != nil; d = d.before {
+		if d.done {
+			continue
+		}
+		d.cancel(errDialAbandoned)
+		if d.conn != nil {
+			d.poisoned = true
+			_ = d.conn.SetDeadline(time.Unix(1, 0))
+		}
 	}
 }
 
