@@ -262,7 +262,7 @@ func (a *attempt) abort() {
 	idle := a.depth == 0 && !a.reading && (a.counted || a.call.delivered == a)
 	o := outcome{status: a.status, err: a.expired}
 	// Nobody waited on the server, or the deadline was not the policy's.
-	o.abandoned = a.expired.Phase == PhaseDeadline && (idle || a.expired.lent)
+	o.abandoned = a.expired.Phase == PhaseDeadline && (idle || a.expired.Owner == OwnerJob)
 	a.call.mu.Unlock()
 	a.abandonDial()
 	a.cancel(o.err)

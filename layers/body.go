@@ -112,7 +112,7 @@ func (b *body) end(err error) {
 	}
 	own := b.a.givenUp()
 	b.a.call.mu.Lock()
-	given := own != nil || b.a.dropped || b.a.expired != nil && b.a.expired.lent || b.shut.Load()
+	given := own != nil || b.a.dropped || b.a.expired != nil && b.a.expired.Owner == OwnerJob || b.shut.Load()
 	b.a.call.mu.Unlock()
 	b.ended(outcome{status: b.status, err: err, abandoned: given})
 }

@@ -285,11 +285,13 @@ func (c *Call) wake() {
 
 // overdue is the error of a deadline that has passed. The mutex must be held.
 func (c *Call) overdue(now instant) *Error {
-	return &Error{
+	e := &Error{
 		Layer: rankDeadline.String(), Phase: PhaseDeadline, Route: c.route,
 		Limit: c.end - c.start, Elapsed: now - c.start,
-		Attempts: c.Attempts(), Reason: ReasonDeadline, timeout: true, lent: c.end == c.jobEnd,
+		Attempts: c.Attempts(), Reason: ReasonDeadline, timeout: true,
 	}
+	e.Deadline, e.Owner = c.due()
+	return e
 }
 
 // callerEnded returns the caller's own error if it gave up the call.
@@ -394,6 +396,9 @@ func (c *Call) told(e *Error) *Error {
 	t.Route, t.Attempts = c.route, c.Attempts()
 	if t.Reason == "" {
 		t.Reason = c.reason
+	}
+	if t.Reason == ReasonDeadline {
+		t.Deadline, t.Owner = c.due()
 	}
 	t.Retryable = t.Sent == Unsent || c.safe
 	return &t

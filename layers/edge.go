@@ -161,7 +161,7 @@ func (a *attempt) failed(r rank, err error) outcome {
 	defer a.call.mu.Unlock()
 	inner := r == rankInner && (!a.counted || ours && e.Layer == r.String())
 	return outcome{
-		err: err, abandoned: !ours || a.dropped || a.expired != nil && a.expired.lent,
+		err: err, abandoned: !ours || a.dropped || a.expired != nil && a.expired.Owner == OwnerJob,
 		foreign: inner || ours && e.local,
 	}
 }

@@ -77,13 +77,16 @@ type Error struct {
 	// Reason says why there was no further attempt: one of the Reason
 	// constants. Empty: no layer was there to make one.
 	Reason string
+	// Deadline is the one that left no time, if Reason is ReasonDeadline, and
+	// Owner says whose it is.
+	Deadline time.Time
+	Owner    Owner
 	// Err is the cause, if there is one besides.
 	Err error
 
 	timeout  bool
 	local    bool  // a refusal of ours, or of the caller's body: never retried, no fault of the server
 	told     bool  // to a caller: one that comes from further in is another call's
-	lent     bool  // the deadline was the caller's, not the policy's
 	streamed bool  // it cut a stream off that is not guarded
 	during   Phase // what the deadline interrupted
 }
