@@ -60,128 +60,156 @@ type outcome struct {
 	foreign bool
 }
 
-// ender is who must learn how an attempt ended.
-type ender interface {
-	// ended is called once, under no lock, on the goroutine that ended the
-	// attempt.
-	ended(a *attempt, o outcome)
-}
-
-// attempt is one send of a call. The mutex of its call guards it.
+// attempt is one send of a call. It is also the context that the send runs
+// under, and holds the request that is sent. The mutex of its call guards it.
+//
+// It is made for every send, and kept for as long as the base keeps contexts:
+// what few sends need stands in rare.
 type attempt struct {
-	call   *Call
-	ctx    context.Context // what the send runs under
+	// One of the standard library's, so that contexts derived from it cost no
+	// goroutine.
+	context.Context
 	cancel context.CancelCauseFunc
-	base   context.Context // what ctx, or a successor's, is derived from
-	n      int             // from 1
+	call   *Call
+	base   context.Context // what Context, or a successor's, is derived from
+	next   *attempt        // in Call.live
+	rare   *rare           // nil: all of it is zero
 
-	rank    rank // the innermost of our layers that the send has left
-	depth   int  // layers of others, or the base, that it is inside of
-	passes  int  // times that it left our layers
-	answers int  // responses that came straight from the base
-	exposed bool // a layer of the user's holds ctx: use a sibling's
-	counted bool // as a send
+	n       int32 // from 1
+	status  int32 // of the response
+	passes  int32 // times that it left our layers
+	answers int32 // responses that came straight from the base
+	depth   int32 // layers of others, or the base, that it is inside of
+	rank    rank  // the innermost of our layers that the send has left
+	phase   phase
+	sent    Sent
 
-	phase    phase
-	sent     Sent
-	gotConn  bool             // once: what was sent on it cannot be known
+	borrows  bool // the context of an attempt before it
+	exposed  bool // a layer of the user's holds the context: use a sibling's
+	counted  bool // as a send
+	gotConn  bool // once: what was sent on it cannot be known
+	lastCall bool // phaseDue has passed just now
+	hooked   bool // the base fires hooks
+	secure   bool // TLS follows a dial
+	streamed bool // the response says it is a stream, and is not guarded
+	open     bool // the stream is open
+	handed   bool // the response has gone up
+	final    bool // the caller has its response
+	settled  bool
+	reading  bool
+	hedge    bool // sent beside another
+	dropped  bool // another won
+	pays     bool // into Call.extra
+	asked    bool // a layer of the user's wants one more send
+
 	limits   *policy.Timeouts // nil: no phase is timed
 	since    instant          // when the phase began
 	phaseDue instant
-	lastCall bool          // phaseDue has passed just now
 	endDue   instant       // of the whole attempt
-	endLimit time.Duration // what endDue enforces
-	hooked   bool          // the base fires hooks
-	secure   bool          // TLS follows a dial
-	conn     net.Conn      // that the send got
-
-	traced    atomic.Pointer[hooks] // what ctx answers for httptrace; nil: nothing
-	dialTrace context.Context       // the same for a dial
-
-	dial     *dialing      // the latest
-	upload   *upload       // the guarded request body
-	guard    *guard        // of the stream; nil: the response is none
 	least    time.Duration // a further attempt is not worth less time
-	streamed bool          // the response says it is a stream, and is not guarded
-	open     bool          // the stream is open
-	handed   bool          // the response has gone up
 
-	expired   *Error
-	settled   bool
-	reading   bool
-	readSince instant       // when the latest Read of the body began
-	longest   time.Duration // how long the longest took, if there is an observer
-	status    int
-	result    *outcome // how the body ended while the send was still inside
-
-	replay  replay  // of the retry layer that began it
+	traced  atomic.Pointer[hooks] // what the context answers for httptrace; nil: nothing
+	conn    net.Conn              // that the send got
+	upload  *upload               // the guarded request body
+	guard   *guard                // of the stream; nil: the response is none
+	expired *Error
 	askable *replay // of the retry layer that can be asked
-	asked   string  // why a layer of the user's wants one more send
-
-	ends  [4]ender
-	nEnds int
-
-	won     *attempt     // whose outcome a hedge passes off as this one's
-	hedge   bool         // sent beside another
-	dropped bool         // another won
-	extra   *extraBudget // that a first send pays into
-	ratio   float64      // and how much
+	replay  replay  // of the retry layer that began it
 
 	turns   turns // of the rate budgets
 	circuit Circuit
 	pass    Pass // of the circuit
 	slot    slot // of the in-flight limit
 
-	next *attempt // in Call.live
-	hit  *attempt // in one run of Call.wake
-
 	response body
+	req      http.Request
+}
+
+// rare is what few attempts need.
+type rare struct {
+	endLimit time.Duration // what endDue enforces
+	result   *outcome      // how the body ended while the send was still inside
+	dial     *dialing      // the latest
+	won      *attempt      // whose outcome a hedge passes off as this one's
+
+	// Of the first attempt, for its call.
+	reason string
+	job    bool
+	jobEnd instant // the part of Call.end that comes from WithDeadline, if job
+
+	// If there is an observer.
+	readSince instant       // when the latest Read of the body began
+	longest   time.Duration // how long the longest took
+}
+
+var nothingRare rare
+
+// seldom returns what there is of the rare, to read. The mutex must be held.
+func (a *attempt) seldom() *rare {
+	if a.rare == nil {
+		return &nothingRare
+	}
+	return a.rare
+}
+
+// mark returns the rare, to write. The mutex must be held.
+func (a *attempt) mark() *rare {
+	if a.rare == nil {
+		a.rare = new(rare)
+	}
+	return a.rare
 }
 
 func (a *attempt) init(c *Call, base context.Context) {
-	a.call, a.base, a.n = c, base, c.Attempts()+1
+	a.call, a.base, a.n = c, base, int32(c.Attempts()+1)
 	a.phaseDue, a.endDue = never, never
 	a.next, c.live = c.live, a
 }
 
-// child is an attempt with a context of its own.
-type child struct {
-	context.Context
-	attempt
-}
-
-func (c *child) Value(key any) any {
+// Value finds the attempt, and whatever the caller's context holds.
+func (a *attempt) Value(key any) any {
 	if key == (callKey{}) {
-		return &c.attempt
+		return a
 	}
-	if v := c.traceValue(c.Context, key); v != nil {
+	if v := a.traceValue(key); v != nil {
 		return v
 	}
-	return c.Context.Value(key)
+	return a.Context.Value(key)
 }
 
-func (c *child) Deadline() (time.Time, bool) { return c.call.Deadline() }
+func (a *attempt) Deadline() (time.Time, bool) { return a.call.Deadline() }
+
+// carry returns a copy of req that the attempt sends, under its context.
+func (a *attempt) carry(req *http.Request) *http.Request {
+	a.req = *req.WithContext(a) // the copy that this makes stays off the heap
+	return &a.req
+}
 
 // sibling returns a further attempt, under a context derived from base.
 func (a *attempt) sibling(base context.Context) *attempt {
-	c := new(child)
-	var cancel context.CancelCauseFunc
-	c.Context, cancel = context.WithCancelCause(base)
-	call := a.call
-	call.mu.Lock()
-	c.init(call, base)
-	call.mu.Unlock()
-	c.ctx, c.attempt.cancel = c, cancel
-	return &c.attempt
+	b := new(attempt)
+	b.Context, b.cancel = context.WithCancelCause(base)
+	c := a.call
+	c.mu.Lock()
+	b.init(c, base)
+	c.mu.Unlock()
+	return b
 }
 
-// onEnd puts e on the end list. Those put on later, further in, are told
-// first.
-func (a *attempt) onEnd(e ender) {
-	a.call.mu.Lock()
-	a.ends[a.nEnds] = e
-	a.nEnds++
-	a.call.mu.Unlock()
+// successor returns the attempt that follows a, which has ended. It goes on
+// under the context of a unless that has ended too, or may yet be ended by what
+// ended a.
+func (a *attempt) successor() *attempt {
+	c := a.call
+	c.mu.Lock()
+	if !a.settled || a.expired != nil || a.dropped || a.exposed || a.response.guard != nil || a.Context.Err() != nil {
+		c.mu.Unlock()
+		return a.sibling(a.base)
+	}
+	b := &attempt{Context: a.Context, cancel: a.cancel, borrows: true}
+	b.init(c, a.base)
+	c.mu.Unlock()
+	return b
 }
 
 // enterPhase starts the clock of a phase. The mutex must be held.
@@ -206,7 +234,7 @@ func (a *attempt) boundBy(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if due := after(now, d); due < a.endDue && !a.settled {
-		a.endDue, a.endLimit = due, d
+		a.endDue, a.mark().endLimit = due, d
 		c.arm(due)
 	}
 }
@@ -225,7 +253,8 @@ func (a *attempt) leavePhase() { a.phase, a.phaseDue = phaseNone, never }
 // overdue returns the timeout that has expired. The mutex must be held.
 func (a *attempt) overdue(now instant) *Error {
 	if now >= a.endDue {
-		return a.timeout(PhaseAttempt, a.endLimit, now-a.endDue+a.endLimit)
+		limit := a.seldom().endLimit
+		return a.timeout(PhaseAttempt, limit, now-a.endDue+limit)
 	}
 	if now < a.phaseDue {
 		return nil
@@ -259,8 +288,8 @@ func (a *attempt) timeout(p Phase, limit, elapsed time.Duration) *Error {
 func (a *attempt) abort() {
 	a.call.mu.Lock()
 	upload := a.upload
-	idle := a.depth == 0 && !a.reading && (a.counted || a.call.delivered == a)
-	o := outcome{status: a.status, err: a.expired}
+	idle := a.depth == 0 && !a.reading && (a.counted || a.final)
+	o := outcome{status: int(a.status), err: a.expired}
 	// Nobody waited on the server, or the deadline was not the policy's.
 	o.abandoned = a.expired.Phase == PhaseDeadline && (idle || a.expired.Owner == OwnerJob)
 	a.call.mu.Unlock()
@@ -274,7 +303,8 @@ func (a *attempt) abort() {
 	}
 }
 
-// settle ends the attempt and tells the end list, once.
+// settle ends the attempt, once: the innermost layer that must learn of it is
+// told first, on the goroutine that ended the attempt and under no lock.
 func (a *attempt) settle(o outcome) {
 	c := a.call
 	c.mu.Lock()
@@ -291,14 +321,11 @@ func (a *attempt) settle(o outcome) {
 			break
 		}
 	}
-	final := c.delivered == a
-	n := a.nEnds
-	longest := a.longest
+	final, longest := a.final, a.seldom().longest
 	c.mu.Unlock()
-	for n--; n >= 0; n-- {
-		a.ends[n].ended(a, o)
-	}
-	if a != &c.first {
+	a.slot.ended(a, o)
+	a.pass.ended(a, o)
+	if a != &c.first && !a.borrows {
 		a.cancel(nil)
 	}
 	if a.counted {

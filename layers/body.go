@@ -13,15 +13,13 @@ import (
 type body struct {
 	io.ReadCloser
 	a      *attempt
-	status int
-	answer int  // of the attempt, which may get another if a layer of the user's asks again
+	err    error
+	guard  *guard // of a stream
+	status int32
+	answer int32 // of the attempt, which may get another if a layer of the user's asks again
+	shut   atomic.Bool
 	outer  bool // around a body of the user's, whose Reads are timed further in
 	whole  bool // its end cannot be mistaken
-	err    error
-	shut   atomic.Bool
-
-	guard  *guard // of a stream
-	prefix []byte // what was held back of it
 }
 
 // wrapBody puts the attempt's wrapper around the body of resp.
@@ -47,7 +45,7 @@ func (a *attempt) wrapBody(innermost bool, req *http.Request, resp *http.Respons
 		if b.a != nil || !innermost {
 			b = &body{outer: !innermost}
 		}
-		b.ReadCloser, b.a, b.status, b.answer = resp.Body, a, resp.StatusCode, a.answers
+		b.ReadCloser, b.a, b.status, b.answer = resp.Body, a, int32(resp.StatusCode), a.answers
 		b.whole = resp.ContentLength >= 0 || resp.Uncompressed
 		resp.Body = b
 		if innermost {
@@ -107,14 +105,14 @@ func (b *body) complete(expired error) bool {
 func (b *body) end(err error) {
 	b.err = err
 	if err == nil {
-		b.ended(outcome{status: b.status})
+		b.ended(outcome{status: int(b.status)})
 		return
 	}
 	own := b.a.givenUp()
 	b.a.call.mu.Lock()
 	given := own != nil || b.a.dropped || b.a.expired != nil && b.a.expired.Owner == OwnerJob || b.shut.Load()
 	b.a.call.mu.Unlock()
-	b.ended(outcome{status: b.status, err: err, abandoned: given})
+	b.ended(outcome{status: int(b.status), err: err, abandoned: given})
 }
 
 // ended settles the attempt.
@@ -138,7 +136,7 @@ func (b *body) Close() error {
 	_ = b.beginRead()
 	err := b.ReadCloser.Close()
 	_ = b.endRead()
-	b.ended(outcome{status: b.status, abandoned: true})
+	b.ended(outcome{status: int(b.status), abandoned: true})
 	return err
 }
 
@@ -167,12 +165,16 @@ func (b *body) beginRead() error {
 	}
 	if b.timed() && !a.settled {
 		a.reading = true
-		timed := a.limits != nil && a.limits.Read > 0
-		if timed || c.env.Observer != nil {
-			a.readSince = c.env.now()
+		timed, seen := a.limits != nil && a.limits.Read > 0, c.env.Observer != nil
+		if !timed && !seen {
+			return nil
+		}
+		now := c.env.now()
+		if seen {
+			a.mark().readSince = now
 		}
 		if timed {
-			a.enterPhase(phaseBody, a.readSince)
+			a.enterPhase(phaseBody, now)
 		}
 	}
 	return nil
@@ -183,8 +185,8 @@ func (b *body) endRead() error {
 	b.a.call.mu.Lock()
 	defer b.a.call.mu.Unlock()
 	if b.timed() {
-		if b.a.reading && b.a.call.env.Observer != nil {
-			b.a.longest = max(b.a.longest, b.a.call.env.now()-b.a.readSince)
+		if r := b.a.rare; b.a.reading && b.a.call.env.Observer != nil {
+			r.longest = max(r.longest, b.a.call.env.now()-r.readSince)
 		}
 		b.a.reading = false
 		b.a.leavePhase()
@@ -207,16 +209,16 @@ func (a *attempt) bodyError(err error) error {
 
 // bodyEnded settles the attempt, once its response has passed every layer of
 // the user's. The end of an answer that another has followed says nothing.
-func (a *attempt) bodyEnded(answer int, o outcome) {
+func (a *attempt) bodyEnded(answer int32, o outcome) {
 	a.call.mu.Lock()
 	if answer != a.answers {
 		a.call.mu.Unlock()
 		return
 	}
 	inside := a.depth > 0
-	if inside && a.result == nil {
+	if inside && a.seldom().result == nil {
 		result := o // o itself stays off the heap
-		a.result = &result
+		a.mark().result = &result
 	}
 	a.call.mu.Unlock()
 	if !inside {

@@ -39,10 +39,9 @@ type circuitBreaker struct {
 func (l *circuitBreaker) send(a *attempt, req *http.Request) (*http.Response, error) {
 	p := &a.pass
 	a.circuit = l.states.of(l.key, req)
-	if wait, admitted := a.circuit.Admit(a.ctx, a.hedge, p); !admitted {
+	if wait, admitted := a.circuit.Admit(a, a.hedge, p); !admitted {
 		return nil, a.refuse(circuitOpen(wait))
 	}
-	a.onEnd(p)
 	defer func() {
 		if !a.left() { // refused further in, or a panic in a function of the user's
 			p.settle(a, VerdictNeutral)
@@ -60,18 +59,18 @@ func circuitOpen(wait time.Duration) *Error {
 // settle gives the verdict on the attempt.
 func (p *Pass) settle(a *attempt, v Verdict) {
 	if p.by != nil {
-		p.by.Settle(a.ctx, p, v)
+		p.by.Settle(a, p, v)
 	}
 }
 
-// ended implements ender.
+// ended is told how the send ended.
 func (p *Pass) ended(a *attempt, o outcome) { p.settle(a, o.verdict()) }
 
 // content is told of the first content of a response, which is what a probe is
 // for: it need not wait for the end of a long body.
 func (p *Pass) content(a *attempt) {
 	if p.probe {
-		p.settle(a, outcome{status: a.status}.verdict())
+		p.settle(a, outcome{status: int(a.status)}.verdict())
 	}
 }
 
@@ -392,7 +391,7 @@ func (b *Breaker) show(ctx context.Context, now instant) {
 		e.Wait = max(0, b.until-now)
 	}
 	if c, ok := CallFrom(ctx); ok {
-		e.Route = c.route
+		e.Route = c.Route()
 	}
 	b.changes = append(b.changes, change{ctx, e})
 }

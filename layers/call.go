@@ -17,41 +17,35 @@ import (
 // A redirect hop is a Call of its own that goes on with the start, the
 // deadline and the count of the one before.
 type Call struct {
-	// The context that the caller's cancellation, the deadline and the end of
-	// the call cancel. It is one of the standard library's, so that contexts
-	// derived from it cost no goroutine.
-	context.Context
-	cancel context.CancelCauseFunc
-
 	env      *Env
-	parent   context.Context // the caller's
-	aborted  <-chan struct{} // Request.Cancel
-	body     *http.Request   // whose Body nobody took yet
-	route    string
+	opener   *stage
 	start    instant
-	entered  instant  // later than start in a redirect hop
-	ctxEnd   instant  // the caller's context's deadline, which fires by itself
-	account  *account // shared by redirect hops
-	hop      *Call    // the one before
+	ctxEnd   instant // the caller's context's deadline, which fires by itself
+	hop      *hop    // nil: it follows no redirect
 	accounts account
 
-	mu        sync.Mutex
-	end       instant // the deadline: policy's or job's, enforced by the alarm
-	jobEnd    instant // the part of end that comes from WithDeadline
-	armed     instant // when the alarm fires; never if it does not
-	alarm     *alarm
-	expired   *Error   // set once the deadline has passed
-	live      *attempt // those not settled
-	last      *attempt // whose response goes up
-	delivered *attempt // whose response the caller has
-	reason    string
-	safe      bool         // the request may be sent twice
-	asked     bool         // RetryOnce was granted
-	extra     *extraBudget // that further sends are taken out of; nil: of none
-	lent      bool         // body stays the call's to close
-	done      bool
+	mu      sync.Mutex
+	end     instant // the deadline: policy's or job's, enforced by the alarm
+	armed   instant // when the alarm fires; never if it does not
+	alarm   *alarm
+	expired *Error       // set once the deadline has passed
+	live    *attempt     // those not settled
+	last    *attempt     // whose response goes up
+	extra   *extraBudget // that further sends are taken out of; nil: of none
+	ratio   float64      // that a first send pays into it
+	safe    bool         // the request may be sent twice
+	asked   bool         // RetryOnce was granted
+	unread  bool         // nobody took the request's body yet
+	lent    bool         // the body stays the call's to close
+	done    bool
 
 	first attempt
+}
+
+// hop is a redirect from one call to the next.
+type hop struct {
+	from    *Call
+	entered instant // later than the start of the next, which is that of from
 }
 
 // account is what all hops of a call share.
@@ -65,16 +59,14 @@ type (
 	deadlineKey struct{}
 )
 
-// Value finds the attempt, and whatever the caller's context holds.
-func (c *Call) Value(key any) any {
-	if key == (callKey{}) {
-		return &c.first
-	}
-	if v := c.first.traceValue(c.Context, key); v != nil {
-		return v
-	}
-	return c.Context.Value(key)
-}
+// Done is closed when the call has ended.
+func (c *Call) Done() <-chan struct{} { return c.first.Done() }
+
+// Err is not nil once the call has ended.
+func (c *Call) Err() error { return c.first.Err() }
+
+// Value finds the call, and whatever the caller's context holds.
+func (c *Call) Value(key any) any { return c.first.Value(key) }
 
 // Deadline returns the earlier of the policy's deadline, a job's and the
 // caller's context's.
@@ -87,18 +79,20 @@ func (c *Call) Deadline() (time.Time, bool) {
 }
 
 // Route returns the name of the call's route.
-func (c *Call) Route() string { return c.route }
+func (c *Call) Route() string { return c.opener.route }
 
 // Attempts counts the sends so far, over all redirect hops.
-func (c *Call) Attempts() int { return int(c.account.sends.Load()) }
+func (c *Call) Attempts() int { return int(c.account().sends.Load()) }
 
 // Start returns when the call, or the first hop of its redirects, began.
 func (c *Call) Start() time.Time { return c.env.time(c.start) }
 
+func (c *Call) account() *account { return &c.root().accounts }
+
 // root returns the first hop of the call's redirects.
 func (c *Call) root() *Call {
 	for c.hop != nil {
-		c = c.hop
+		c = c.hop.from
 	}
 	return c
 }
@@ -108,13 +102,14 @@ func (c *Call) root() *Call {
 func (c *Call) Reason() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.reason
+	return c.first.seldom().reason
 }
 
+// setReason notes why there was no further attempt. The mutex must be held.
 func (c *Call) setReason(reason string) {
-	c.mu.Lock()
-	c.reason = reason
-	c.mu.Unlock()
+	if reason != c.first.seldom().reason {
+		c.first.mark().reason = reason
+	}
 }
 
 // CallFrom returns the call that ctx belongs to. It also finds the call of a
@@ -142,43 +137,41 @@ func WithDeadline(ctx context.Context, at time.Time) context.Context {
 	return context.WithValue(ctx, deadlineKey{}, at)
 }
 
-// open begins a call for req and returns the copy of it that the stack works
+// begin opens a call for req and returns the copy of it that the stack works
 // on. It fails, with req's body closed, if the caller has already given up.
-func (e *Env) open(req *http.Request, route string) (*Call, *http.Request, error) {
+func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
+	e := s.env
 	parent := req.Context()
 	if err := callerEnded(parent); err != nil {
 		closeBody(req)
 		return nil, nil, err
 	}
 	c := &Call{
-		env: e, parent: parent, body: req, route: route, safe: safeToRepeat(req),
-		ctxEnd: never, end: never, jobEnd: never, armed: never,
+		env: e, opener: s, start: e.now(), safe: safeToRepeat(req), unread: true,
+		ctxEnd: never, end: never, armed: never,
 	}
-	c.aborted = req.Cancel //nolint:staticcheck // Deprecated, but a RoundTripper has to honour it.
-	c.Context, c.cancel = context.WithCancelCause(parent)
-	c.account = &c.accounts
-	c.entered = e.now()
-	c.start = c.entered
+	a := &c.first
+	a.Context, a.cancel = context.WithCancelCause(parent)
 	if at, ok := parent.Deadline(); ok {
 		c.ctxEnd = e.instant(at)
 	}
 	if at, ok := parent.Value(deadlineKey{}).(time.Time); ok {
-		c.jobEnd = e.instant(at)
-		c.end = c.jobEnd
+		c.end = e.instant(at)
+		r := a.mark()
+		r.job, r.jobEnd = true, c.end
 	}
 	if prev := e.hopBefore(req); prev != nil {
 		prev.mu.Lock()
-		c.start, c.account, c.hop = prev.start, prev.account, prev
+		c.start, c.hop = prev.start, &hop{prev, c.start}
 		c.end = min(c.end, prev.end)
 		prev.mu.Unlock()
 	}
-	c.first.init(c, parent)
-	c.first.ctx, c.first.cancel = c, c.cancel
+	a.init(c, parent)
 	if c.end != never {
 		c.arm(c.end)
 	}
-	c.emit(c, Event{Kind: KindStart})
-	return c, req.WithContext(c), nil
+	c.emit(a, Event{Kind: KindStart})
+	return c, a.carry(req), nil
 }
 
 // hopBefore returns the call whose redirect req follows. Only http.Client sets
@@ -200,11 +193,26 @@ func (c *Call) deadline() instant {
 	return min(c.end, c.ctxEnd)
 }
 
+// jobEnd is the deadline that comes from WithDeadline. The mutex must be held.
+func (c *Call) jobEnd() instant {
+	if r := c.first.seldom(); r.job {
+		return r.jobEnd
+	}
+	return never
+}
+
+func (c *Call) entered() instant {
+	if c.hop != nil {
+		return c.hop.entered
+	}
+	return c.start
+}
+
 // limit adds a deadline of d after the call entered.
 func (c *Call) limit(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.end = min(c.end, after(c.entered, d))
+	c.end = min(c.end, after(c.entered(), d))
 	c.arm(c.end)
 }
 
@@ -242,7 +250,7 @@ func (c *Call) wake() {
 			c.expired = c.overdue(now)
 		}
 	}
-	var hit *attempt
+	var hit []*attempt
 	for a := c.live; a != nil; a = a.next {
 		if a.expired != nil {
 			continue
@@ -255,7 +263,7 @@ func (c *Call) wake() {
 			a.expired = a.overdue(now)
 		}
 		if a.expired != nil {
-			a.hit, hit = hit, a
+			hit = append(hit, a)
 			continue
 		}
 		next = min(next, a.endDue)
@@ -276,17 +284,17 @@ func (c *Call) wake() {
 	}
 	c.mu.Unlock()
 	if passed {
-		c.cancel(c.expired)
+		c.first.cancel(c.expired)
 	}
-	for ; hit != nil; hit = hit.hit {
-		hit.abort()
+	for _, a := range hit {
+		a.abort()
 	}
 }
 
 // overdue is the error of a deadline that has passed. The mutex must be held.
 func (c *Call) overdue(now instant) *Error {
 	e := &Error{
-		Layer: rankDeadline.String(), Phase: PhaseDeadline, Route: c.route,
+		Layer: rankDeadline.String(), Phase: PhaseDeadline, Route: c.Route(),
 		Limit: c.end - c.start, Elapsed: now - c.start,
 		Attempts: c.Attempts(), Reason: ReasonDeadline, timeout: true,
 	}
@@ -296,11 +304,11 @@ func (c *Call) overdue(now instant) *Error {
 
 // callerEnded returns the caller's own error if it gave up the call.
 func (c *Call) callerEnded() error {
-	if err := callerEnded(c.parent); err != nil {
+	if err := callerEnded(c.first.base); err != nil {
 		return err
 	}
 	select {
-	case <-c.aborted:
+	case <-c.aborted():
 		if c.env.now() >= c.ctxEnd { // http.Client.Timeout ends both at once
 			return context.DeadlineExceeded
 		}
@@ -308,6 +316,11 @@ func (c *Call) callerEnded() error {
 	default:
 		return nil
 	}
+}
+
+// aborted is closed when the caller gives up by Request.Cancel.
+func (c *Call) aborted() <-chan struct{} {
+	return c.first.req.Cancel //nolint:staticcheck // Deprecated, but a RoundTripper has to honour it.
 }
 
 // wait waits for d, for a signal, or until the caller gives up ctx or the
@@ -325,7 +338,7 @@ func (c *Call) wait(ctx context.Context, d time.Duration, signal <-chan struct{}
 	case <-over:
 	case <-signal:
 	case <-ctx.Done():
-	case <-c.aborted:
+	case <-c.aborted():
 	}
 }
 
@@ -350,9 +363,8 @@ func (c *Call) deliver(req *http.Request, resp *http.Response, err error) (*http
 		a.wrapBody(false, req, resp)
 	}
 	c.mu.Lock()
-	c.delivered = a
 	if a != nil {
-		a.handed = true
+		a.final, a.handed = true, true
 		a.lift()
 	}
 	ended := a == nil || a.settled
@@ -393,9 +405,9 @@ func (c *Call) failure(err error) error {
 func (c *Call) told(e *Error) *Error {
 	t := *e
 	t.told = true
-	t.Route, t.Attempts = c.route, c.Attempts()
+	t.Route, t.Attempts = c.Route(), c.Attempts()
 	if t.Reason == "" {
-		t.Reason = c.reason
+		t.Reason = c.first.seldom().reason
 	}
 	if t.Reason == ReasonDeadline {
 		t.Deadline, t.Owner = c.due()
@@ -424,14 +436,14 @@ func (c *Call) finish() {
 	if alarm != nil {
 		c.env.release(alarm)
 	}
-	if req := c.takeBody(); req != nil {
-		closeBody(req)
+	if c.takeBody() {
+		closeBody(&c.first.req)
 	}
-	c.cancel(nil)
+	c.first.cancel(nil)
 	for _, a := range dropped {
-		a.settle(outcome{status: a.status, abandoned: true})
+		a.settle(outcome{status: int(a.status), abandoned: true})
 	}
-	c.emit(c, Event{Kind: KindEnd, Attempt: c.Attempts()})
+	c.emit(&c.first, Event{Kind: KindEnd, Attempt: c.Attempts()})
 }
 
 // lend hands the caller's body to layers of the user's around the call. What
@@ -443,8 +455,7 @@ func (c *Call) lend(req *http.Request) {
 	}
 	req.Body = &onceClosed{ReadCloser: req.Body} // req is the call's own copy
 	c.mu.Lock()
-	c.body = req
-	c.lent = true
+	c.unread, c.lent = true, true
 	c.mu.Unlock()
 }
 
@@ -460,14 +471,14 @@ func (b *onceClosed) Close() error {
 	return b.err
 }
 
-// takeBody returns the caller's request if nobody took charge of closing its
-// body before. A body that nobody took is closed at the end of the call.
-func (c *Call) takeBody() *http.Request {
+// takeBody reports that nobody took charge of closing the request's body
+// before. A body that nobody took is closed at the end of the call.
+func (c *Call) takeBody() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	req := c.body
-	c.body = nil
-	return req
+	taken := !c.unread
+	c.unread = false
+	return !taken
 }
 
 func closeBody(req *http.Request) {

@@ -65,9 +65,9 @@ func (a *attempt) beginDial(cancel context.CancelCauseFunc) *dialing {
 	c := a.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	d := &dialing{a: a, cancel: cancel, done: !a.dials(), before: a.dial}
+	d := &dialing{a: a, cancel: cancel, done: !a.dials(), before: a.seldom().dial}
 	if !d.done {
-		a.dial = d
+		a.mark().dial = d
 	}
 	return d
 }
@@ -101,7 +101,7 @@ func (d *dialing) dialed(conn net.Conn) {
 func (a *attempt) handshaken() {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
-	for d := a.dial; d != nil; d = d.before {
+	for d := a.seldom().dial; d != nil; d = d.before {
 		if d.conn == nil {
 			continue // not that far, or no longer ours
 		}
@@ -121,7 +121,7 @@ func (a *attempt) abandonDial() {
 	if !a.dials() {
 		return
 	}
-	for d := a.dial; d != nil; d = d.before {
+	for d := a.seldom().dial; d != nil; d = d.before {
 		if d.done {
 			continue
 		}

@@ -24,7 +24,7 @@ func (c *deadlineConn) SetDeadline(at time.Time) error {
 // another request may have it.
 func TestHandshakesOfTwoDials(t *testing.T) {
 	env := new(Env).ready()
-	call, _, err := env.open(httptest.NewRequest("GET", "https://api.example/", nil), "")
+	call, _, err := (&stage{env: env}).begin(httptest.NewRequest("GET", "https://api.example/", nil))
 	if err != nil {
 		t.Fatal(err)
 	}

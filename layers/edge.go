@@ -72,8 +72,8 @@ var errPanic = errors.New("panic in a RoundTripper")
 
 // way is one way out of our layers and back.
 type way struct {
-	outer  rank // where the send was before
-	passes int  // ways begun, this one included
+	outer  rank  // where the send was before
+	passes int32 // ways begun, this one included
 }
 
 // leave notes that the send goes beyond our layers of rank r. The first time,
@@ -84,7 +84,7 @@ func (a *attempt) leave(r rank) (way, error) {
 	if a.expired == nil && c.expired != nil {
 		a.expired = c.expired
 	}
-	if own := callerEnded(c.parent); own != nil && a.expired == nil {
+	if own := callerEnded(c.first.base); own != nil && a.expired == nil {
 		defer c.mu.Unlock()
 		return way{}, own
 	}
@@ -95,10 +95,10 @@ func (a *attempt) leave(r rank) (way, error) {
 	first := !a.counted && r != rankInner
 	if first {
 		a.counted, a.sent = true, MaybeSent
-		a.n = int(c.account.sends.Add(1))
+		a.n = c.account().sends.Add(1)
 	}
 	if !c.lent {
-		c.body = nil
+		c.unread = false
 	}
 	a.passes++
 	w := way{outer: a.rank, passes: a.passes}
@@ -106,8 +106,8 @@ func (a *attempt) leave(r rank) (way, error) {
 	a.depth++
 	c.mu.Unlock()
 	if first {
-		if a.extra != nil {
-			a.extra.deposit(a.ratio)
+		if a.pays {
+			c.extra.deposit(c.ratio)
 		}
 		a.emit(Event{Kind: KindSend})
 	}
@@ -145,7 +145,7 @@ func (e *edge) back(a *attempt, w way, req *http.Request, resp *http.Response, e
 	if a.arrive(w) {
 		a.call.mu.Lock()
 		a.call.last = a
-		result := a.result
+		result := a.seldom().result
 		a.call.mu.Unlock()
 		if b, ok := resp.Body.(*body); result != nil && (!ok || !b.outer) { // it is not replaced
 			a.settle(*result)
@@ -171,10 +171,12 @@ func (a *attempt) failed(r rank, err error) outcome {
 func (a *attempt) answered(w way, status int) (innermost bool) {
 	a.call.mu.Lock()
 	first := a.sent != Answered
-	a.sent, a.status = Answered, status
+	a.sent, a.status = Answered, int32(status)
 	a.leavePhase()
 	if innermost = a.passes == w.passes; innermost {
-		a.result = nil
+		if a.rare != nil {
+			a.rare.result = nil
+		}
 		a.answers++
 	}
 	a.call.mu.Unlock()

@@ -113,7 +113,7 @@ func (c *Call) emit(ctx context.Context, e Event) {
 		return
 	}
 	e.At = c.env.Clock.Now()
-	e.Route = c.route
+	e.Route = c.Route()
 	o.Observe(ctx, e)
 }
 
@@ -121,6 +121,6 @@ func (a *attempt) emit(e Event) {
 	if a.call.env.Observer == nil {
 		return
 	}
-	e.Attempt = a.n
-	a.call.emit(a.ctx, e)
+	e.Attempt = int(a.n)
+	a.call.emit(a, e)
 }

@@ -70,14 +70,15 @@ type Circuit interface {
 
 // Pass is the admission of one send by a [Circuit].
 type Pass struct {
-	by    Settler
-	probe bool
+	by Settler
 
 	// Of a Breaker, and under its mutex.
 	done    func(error)
 	era     int
 	lease   instant // a probe that has not settled by then is given up
 	settled bool
+
+	probe bool
 }
 
 // Settler is what a Circuit does with the sends that it admitted.

@@ -37,8 +37,7 @@ type hedge struct {
 func (l *hedge) send(a *attempt, req *http.Request) (*http.Response, error) {
 	body := replayOf(req, 0)
 	if a.askable == nil { // there is no retry layer to pay in
-		a.extra, a.ratio = l.env.extraOf(req), policy.Defaults().Retry.Budget
-		a.call.extra = a.extra
+		a.pay(l.env.extraOf(req), policy.Defaults().Retry.Budget)
 	}
 	if !a.call.isSafe() || !body.possible() || l.set.Delay <= 0 || l.set.Max <= 0 {
 		return l.next.send(a, req)
@@ -104,7 +103,7 @@ func (r *race) run() (*http.Response, error) {
 		case <-r.told:
 			continue
 		case <-r.a.base.Done():
-		case <-r.a.call.aborted:
+		case <-r.a.call.aborted():
 		}
 		if own := r.a.givenUp(); own != nil {
 			if resp != nil {
@@ -165,7 +164,7 @@ func (r *race) launch() bool {
 		r.finish(b, nil, err)
 		return true
 	}
-	req := r.req.WithContext(b.ctx)
+	req := b.carry(r.req)
 	req.Body = body
 	resp, err := r.l.next.send(b, req)
 	if err != nil && !b.left() {
@@ -244,14 +243,16 @@ func (a *attempt) drop() {
 // win makes the outcome of b that of a.
 func (a *attempt) win(b *attempt) {
 	a.call.mu.Lock()
-	a.won, a.call.last = b, b
+	a.mark().won, a.call.last = b, b
 	a.call.mu.Unlock()
 }
 
 // outcomeOf returns the attempt whose outcome came back for a.
 func outcomeOf(a *attempt) *attempt {
-	if a.won != nil {
-		return a.won
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	if won := a.seldom().won; won != nil {
+		return won
 	}
 	return a
 }

@@ -161,7 +161,6 @@ func (l *inFlight) send(a *attempt, req *http.Request) (*http.Response, error) {
 	a.call.mu.Lock()
 	p.held = true
 	a.call.mu.Unlock()
-	a.onEnd(p)
 	defer func() {
 		if !a.left() { // refused further in, or a panic
 			p.ended(a, outcome{})
@@ -224,7 +223,7 @@ func (l *inFlight) wait(a *attempt, s Slots) error {
 	}
 }
 
-// ended implements ender. It gives the slot back, once.
+// ended gives the slot back, once.
 func (p *slot) ended(a *attempt, _ outcome) {
 	a.call.mu.Lock()
 	held, unhook := p.held, p.unhook
@@ -242,7 +241,7 @@ func (p *slot) ended(a *attempt, _ outcome) {
 // given back even if nobody reads or closes the body.
 func (a *attempt) endsWithCaller(p *slot) {
 	c := a.call
-	if c.parent.Done() == nil {
+	if a.base.Done() == nil {
 		return
 	}
 	c.mu.Lock()
@@ -250,10 +249,10 @@ func (a *attempt) endsWithCaller(p *slot) {
 	if a.settled {
 		return
 	}
-	p.unhook = context.AfterFunc(c.parent, func() {
+	p.unhook = context.AfterFunc(a.base, func() {
 		c.mu.Lock()
 		idle := !a.reading && a.depth == 0
-		o := outcome{status: a.status, abandoned: true}
+		o := outcome{status: int(a.status), abandoned: true}
 		c.mu.Unlock()
 		if idle {
 			a.settle(o)

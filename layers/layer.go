@@ -120,14 +120,14 @@ func (a *attempt) join(r rank, req *http.Request) (*attempt, *http.Request) {
 	if held { // by a layer of the user's, whose context an abort must not end
 		a = a.sibling(req.Context())
 		a.counted = counted
-		req = req.WithContext(a.ctx)
+		req = a.carry(req)
 	}
 	return a, req
 }
 
 // open begins a call at this stage and ends it with the outcome.
 func (s *stage) open(req *http.Request) (*http.Response, error) {
-	c, req, err := s.env.open(req, s.route)
+	c, req, err := s.begin(req)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ type misplaced struct{ outer, inner rank }
 
 func (m misplaced) send(a *attempt, req *http.Request) (*http.Response, error) {
 	return nil, &Error{
-		Layer: m.outer.String(), Route: a.call.route,
+		Layer: m.outer.String(), Route: a.call.Route(),
 		Err: orderError{m}, local: true,
 	}
 }

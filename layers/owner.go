@@ -28,7 +28,7 @@ func (c *Call) due() (time.Time, Owner) {
 	switch end {
 	case never:
 		return time.Time{}, ""
-	case c.jobEnd:
+	case c.jobEnd():
 		owner = OwnerJob
 	case c.ctxEnd:
 		owner = OwnerContext

@@ -232,7 +232,7 @@ func (t *turns) refund() {
 func (a *attempt) await(t Turn) (refused time.Duration, err error) {
 	for {
 		over, refused, again := t.Due()
-		if over && a.ctx.Err() == nil {
+		if over && a.Err() == nil {
 			return refused, nil
 		}
 		at := never
@@ -250,9 +250,9 @@ func (a *attempt) await(t Turn) (refused time.Duration, err error) {
 // before.
 func (a *attempt) waitUntil(at instant, signal <-chan struct{}) error {
 	c := a.call
-	c.wait(a.ctx, at-c.env.now(), signal)
-	if a.ctx.Err() != nil || c.callerEnded() != nil {
-		return a.failure(a.ctx.Err(), rankRate, false)
+	c.wait(a, at-c.env.now(), signal)
+	if a.Err() != nil || c.callerEnded() != nil {
+		return a.failure(a.Err(), rankRate, false)
 	}
 	return nil
 }
@@ -309,7 +309,7 @@ func (a *attempt) recheck() error {
 		return err
 	}
 	if by := a.pass.by; by != nil && by.Stale(&a.pass) {
-		if wait, admitted := a.circuit.Admit(a.ctx, a.hedge, &a.pass); !admitted {
+		if wait, admitted := a.circuit.Admit(a, a.hedge, &a.pass); !admitted {
 			return a.refuse(circuitOpen(wait))
 		}
 	}

@@ -65,14 +65,14 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 		c.mu.Unlock()
 	}
 	a.askable = body
+	var budget *extraBudget
 	if l.set.Budget > 0 {
-		a.extra, a.ratio = l.env.extraOf(req), l.set.Budget
+		budget = l.env.extraOf(req)
 	}
-	budget := a.extra
-	c.extra = budget
+	a.pay(budget, l.set.Budget)
 	resp, err := l.next.send(a, req)
 	a = outcomeOf(a)
-	if err == nil && resp.StatusCode < http.StatusBadRequest && l.set.Check == nil && a.asked == "" && a.streamFailure() == nil {
+	if err == nil && resp.StatusCode < http.StatusBadRequest && l.set.Check == nil && !a.asked && a.streamFailure() == nil {
 		return resp, nil
 	}
 	early := false // a 425 was seen
@@ -86,7 +86,9 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 			return nil, &Error{Layer: rankRetry.String(), Err: failed, Sent: Answered, Reason: reason}
 		}
 		if wait < 0 {
+			c.mu.Lock()
 			c.setReason(reason)
+			c.mu.Unlock()
 			return resp, err
 		}
 		if resp != nil {
@@ -132,19 +134,19 @@ func (l *retry) resend(a *attempt, wait time.Duration, req *http.Request, body *
 	if err != nil {
 		return next, ReasonNotReplayable, false
 	}
-	b := a.sibling(a.base)
+	b := a.successor()
 	b.askable = body
-	again := req.WithContext(b.ctx)
+	again := b.carry(req)
 	again.Body = fresh
-	if a.asked == "" {
-		c.account.resends.Add(1)
+	if !a.asked {
+		c.account().resends.Add(1)
 	}
 	resp, err := l.next.send(b, again)
 	if err != nil && !b.left() { // a gate refused it
 		closeBody(again)
 		b.settle(outcome{err: err, abandoned: true})
-		if a.asked == "" {
-			c.account.resends.Add(-1)
+		if !a.asked {
+			c.account().resends.Add(-1)
 		}
 		if e, ok := err.(*Error); ok { //nolint:errorlint // Anything else is the caller's.
 			return next, e.Reason, false
@@ -169,7 +171,7 @@ func (l *retry) judge(a *attempt, body *replay, n int, resp *http.Response, err 
 	case err != nil && !ours: // somebody gave up
 		return no, "", nil
 	}
-	asked := a.asked != ""
+	asked := a.asked
 	if !asked {
 		again, failed := l.failed(a, resp, e, early)
 		switch {
@@ -192,7 +194,7 @@ func (l *retry) judge(a *attempt, body *replay, n int, resp *http.Response, err 
 		}
 		return 0, "", nil
 	}
-	if int(c.account.resends.Load()) >= l.set.MaxAttempts-1 {
+	if int(c.account().resends.Load()) >= l.set.MaxAttempts-1 {
 		return no, ReasonAttempts, nil
 	}
 	wait, reason = l.wait(a, n, resp)
@@ -328,11 +330,19 @@ func (c *Call) isSafe() bool {
 func (c *Call) restore(a *attempt, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last, c.reason = a, reason
+	c.last = a
+	c.setReason(reason)
 }
 
 // left is the time until the deadline.
 func (c *Call) left() time.Duration { return c.deadline() - c.env.now() }
+
+// pay makes the first send of a pay its share into the retry budget that
+// further sends are taken out of; nil: there is none.
+func (a *attempt) pay(into *extraBudget, share float64) {
+	a.pays = into != nil
+	a.call.extra, a.call.ratio = into, share
+}
 
 // RetryOnce lets a layer of the user's that stands inside Retry ask for one
 // more send, after it mended what made the server refuse this one: a token
@@ -351,7 +361,7 @@ func RetryOnce(ctx context.Context, reason string) bool {
 	if a.askable == nil || !a.askable.possible() || c.asked {
 		return false
 	}
-	c.asked, a.asked = true, reason
+	c.asked, a.asked = true, true
 	return true
 }
 

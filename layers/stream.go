@@ -55,6 +55,8 @@ type guard struct {
 	open    bool // that it is open was told
 
 	due instant // of the present wait; under the call's mutex
+
+	prefix []byte // what was held back of the body
 }
 
 func (l *streamGuard) send(a *attempt, req *http.Request) (*http.Response, error) {
@@ -155,7 +157,7 @@ func (a *attempt) opened() {
 // the call again. The mutex must be held.
 func (a *attempt) lift() {
 	if c := a.call; a.open && a.handed && c.expired == nil {
-		c.end = c.jobEnd
+		c.end = c.jobEnd()
 	}
 }
 
@@ -181,10 +183,10 @@ func (b guardedBody) Stats() stream.Stats {
 const readMost = 4096
 
 func (b *body) readGuarded(p []byte) (int, error) {
-	if len(b.prefix) > 0 && !b.shut.Load() {
-		n := copy(p, b.prefix)
-		if b.prefix = b.prefix[n:]; len(b.prefix) == 0 {
-			b.prefix = nil // and with it its memory
+	if len(b.guard.prefix) > 0 && !b.shut.Load() {
+		n := copy(p, b.guard.prefix)
+		if b.guard.prefix = b.guard.prefix[n:]; len(b.guard.prefix) == 0 {
+			b.guard.prefix = nil // and with it its memory
 		}
 		return n, nil
 	}
@@ -400,7 +402,7 @@ func (a *attempt) expireGuard(g *guard) error {
 		return nil
 	}
 	if stall, ok := end.(*stream.StallError); ok { //nolint:errorlint // As above.
-		stall.Attempt = a.n
+		stall.Attempt = int(a.n)
 		phase := PhaseGap
 		if stall.Kind == stream.StallFirstContent {
 			phase = PhaseFirst
@@ -447,7 +449,7 @@ func (a *attempt) holdBack(resp *http.Response) (*http.Response, error) {
 		break
 	}
 	ended = true
-	b.prefix = data
+	b.guard.prefix = data
 	return resp, nil
 }
 

@@ -17,10 +17,11 @@ type hooks struct {
 	a     atomic.Pointer[attempt] // whom they tell; nil: nobody
 
 	// Under the mutex of the attempt's call.
-	taken bool // the base has seen the trace
-	conns int  // that were asked for
-	idle  bool // the connection was in the pool
-	wrote bool // the request is written
+	taken bool            // the base has seen the trace
+	conns int             // that were asked for
+	idle  bool            // the connection was in the pool
+	wrote bool            // the request is written
+	dial  context.Context // that a dial looks for hooks in
 }
 
 func newHooks() *hooks {
@@ -84,7 +85,7 @@ func (a *attempt) trace(next sender, req *http.Request) (*http.Response, error) 
 		h = newHooks()
 	}
 	h.a.Store(a)
-	if traceKey == nil || req.Context() != a.ctx || listened(a.base) {
+	if traceKey == nil || req.Context() != context.Context(a) || listened(a.base) {
 		return next.send(a, req.WithContext(httptrace.WithClientTrace(req.Context(), &h.trace)))
 	}
 	a.traced.Store(h)
@@ -92,7 +93,7 @@ func (a *attempt) trace(next sender, req *http.Request) (*http.Response, error) 
 	a.call.mu.Lock()
 	a.traced.Store(nil)
 	// On a pooled connection nobody has the hooks once the request is written.
-	again := !h.taken || err == nil && h.conns == 1 && h.idle && h.wrote && a.dialTrace == nil
+	again := !h.taken || err == nil && h.conns == 1 && h.idle && h.wrote && h.dial == nil
 	a.call.mu.Unlock()
 	if again {
 		h.a.Store(nil)
@@ -141,9 +142,8 @@ func (c *keyCatcher) Value(key any) any {
 	return nil
 }
 
-// traceValue is what the context of a traced attempt adds to plain, which it
-// wraps.
-func (a *attempt) traceValue(plain context.Context, key any) any {
+// traceValue is what the context of a traced attempt adds to what it wraps.
+func (a *attempt) traceValue(key any) any {
 	h := a.traced.Load()
 	if h == nil {
 		return nil
@@ -153,14 +153,14 @@ func (a *attempt) traceValue(plain context.Context, key any) any {
 		a.call.mu.Unlock()
 		return nil
 	}
-	dials, ctx := a.phase == phasePool || a.phase == phaseConnect, a.dialTrace
+	dials, ctx := a.phase == phasePool || a.phase == phaseConnect, h.dial
 	h.taken = h.taken || dials || key == traceKey
 	a.call.mu.Unlock()
 	switch {
 	case dials && ctx == nil: // a dial looks for the hooks of package net too
-		ctx = httptrace.WithClientTrace(unheard{plain}, &h.trace)
+		ctx = httptrace.WithClientTrace(unheard{a.Context}, &h.trace)
 		a.call.mu.Lock()
-		a.dialTrace = ctx
+		h.dial = ctx
 		a.call.mu.Unlock()
 		return ctx.Value(key)
 	case dials:

@@ -40,7 +40,7 @@ func (a *attempt) roundTrip(next http.RoundTripper, req *http.Request) (*http.Re
 		return next.RoundTrip(req)
 	}
 	if u, ok := req.Body.(*upload); ok && u.a == a { // unless a layer of the user's replaced it
-		if req.Context().Done() == a.ctx.Done() {
+		if req.Context().Done() == a.Done() {
 			return next.RoundTrip(req)
 		}
 		return u.roundTrip(next, req) // a layer of the user's may end it before the attempt ends
@@ -185,9 +185,9 @@ func (u *upload) roundTrip(next http.RoundTripper, req *http.Request) (*http.Res
 	case got := <-done:
 		return got.unpack()
 	case <-ctx.Done(): // which is the attempt's, or that of a layer of the user's
-	case <-a.ctx.Done():
-		ctx = a.ctx
-	case <-c.aborted:
+	case <-a.Done():
+		ctx = a
+	case <-c.aborted():
 	}
 	u.abort()
 	c.mu.Lock()
