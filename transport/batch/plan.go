@@ -33,12 +33,21 @@ func (p Plan) Work() time.Duration { return times(p.Items, p.Mean) }
 // shorten it, and leave the work as it is.
 func (p Plan) WallClock() time.Duration {
 	w := p.workers()
-	return times((p.Items+w-1)/w, p.Mean)
+	rounds := p.Items / w
+	if p.Items%w > 0 {
+		rounds++
+	}
+	return times(rounds, p.Mean)
 }
 
 // Slack is what the wall clock leaves of the window, negative if the job does
-// not fit.
-func (p Plan) Slack() time.Duration { return p.Window - p.WallClock() }
+// not fit. Without a window it is zero.
+func (p Plan) Slack() time.Duration {
+	if p.Window <= 0 {
+		return 0
+	}
+	return p.Window - p.WallClock()
+}
 
 // Unprocessed is how many items the deadline leaves if each takes Mean.
 func (p Plan) Unprocessed() int {
@@ -72,14 +81,25 @@ func (p Plan) Spare() int {
 	if extra <= 0 || p.Deadline <= 0 || p.Deadline <= p.WallClock() {
 		return 0
 	}
-	return min(p.Items, int(times(p.workers(), p.Deadline-p.WallClock())/extra))
+	return min(max(0, p.Items), int(times(p.workers(), p.Deadline-p.WallClock())/extra))
 }
 
 func (p Plan) workers() int { return max(1, p.Workers) }
 
-// times is n times d, or the longest duration if that is longer.
+func (p Plan) crew() string {
+	if p.workers() == 1 {
+		return "1 worker"
+	}
+	return fmt.Sprintf("%d workers", p.workers())
+}
+
+// times is n times d, or the longest duration if that is longer. What is below
+// zero counts as zero.
 func times(n int, d time.Duration) time.Duration {
-	if n > 0 && d > math.MaxInt64/time.Duration(n) {
+	switch {
+	case n <= 0 || d <= 0:
+		return 0
+	case d > math.MaxInt64/time.Duration(n):
 		return math.MaxInt64
 	}
 	return time.Duration(n) * d
@@ -93,7 +113,7 @@ func (p Plan) String() string {
 		fmt.Fprintf(&b, "%-12s"+format+"\n", append([]any{name}, args...)...)
 	}
 	line("work", "%s items x %s = %s", grouped(p.Items), length(p.Mean), workerTime(p.Work()))
-	line("wall clock", "%s on %d workers", length(p.WallClock()), p.workers())
+	line("wall clock", "%s on %s", length(p.WallClock()), p.crew())
 	if p.Window > 0 {
 		if p.Slack() >= 0 {
 			line("window", "%s, which leaves %s of slack", length(p.Window), length(p.Slack()))
@@ -118,7 +138,7 @@ func (p Plan) String() string {
 	}
 	line("at worst", "%s items x %s = %s without a deadline", grouped(p.Items), length(p.Allowance), workerTime(p.Unbounded()))
 	if p.Deadline > 0 && p.Bounded() < p.Unbounded() {
-		line("", "%d workers x %s = %s with it", p.workers(), length(p.Deadline), workerTime(p.Bounded()))
+		line("", "%s x %s = %s with it", p.crew(), length(p.Deadline), workerTime(p.Bounded()))
 	}
 	switch {
 	case p.Allowance < p.Mean:
@@ -154,8 +174,12 @@ func workerTime(d time.Duration) string {
 		return grouped(int(math.Round(days))) + " worker-days"
 	case days >= 1:
 		return fmt.Sprintf("%.1f worker-days", days)
+	case d >= time.Hour:
+		return fmt.Sprintf("%.1f worker-hours", d.Hours())
+	case d >= time.Minute:
+		return fmt.Sprintf("%.1f worker-minutes", d.Minutes())
 	}
-	return fmt.Sprintf("%.1f worker-hours", d.Hours())
+	return fmt.Sprintf("%.1f worker-seconds", d.Seconds())
 }
 
 // grouped is a number with a comma between thousands.

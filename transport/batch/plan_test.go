@@ -41,6 +41,18 @@ func TestPlan(t *testing.T) {
 	huge := batch.Plan{Items: math.MaxInt, Mean: math.MaxInt64, Workers: math.MaxInt, Allowance: math.MaxInt64, Deadline: math.MaxInt64}
 	equal(t, "the work of too much", huge.Work(), math.MaxInt64)
 	_ = huge.String()
+	huge.Mean = time.Second
+	equal(t, "the wall clock of an item a worker", huge.WallClock(), time.Second)
+	equal(t, "the slack of no window", few.Slack(), 0)
+
+	below := batch.Plan{Items: math.MinInt, Mean: math.MinInt64, Workers: -1, Allowance: time.Second, Window: -1, Deadline: time.Hour}
+	for name, got := range map[string]time.Duration{
+		"work": below.Work(), "wall clock": below.WallClock(), "slack": below.Slack(),
+		"worst case": below.Unbounded(), "worst case with the deadline": below.Bounded(),
+		"unprocessed": time.Duration(below.Unprocessed()), "spare": time.Duration(below.Spare()),
+	} {
+		equal(t, "below zero, the "+name, got, 0)
+	}
 }
 
 func TestPlanTexts(t *testing.T) {
@@ -52,6 +64,9 @@ func TestPlanTexts(t *testing.T) {
 		"deadline    5h30m\n":                                              func(p *batch.Plan) { p.Window = 0 },
 		"50,000 items x 8s = 4.6 worker-days\n":                            func(*batch.Plan) {},
 		"1,000 items x 8s = 2.2 worker-hours\n":                            func(p *batch.Plan) { p.Items = 1000 },
+		"100 items x 8s = 13.3 worker-minutes\n":                           func(p *batch.Plan) { p.Items = 100 },
+		"4 items x 8s = 32.0 worker-seconds\n":                             func(p *batch.Plan) { p.Items = 4 },
+		"4m30s on 1 worker\n":                                              func(p *batch.Plan) { p.Items, p.Mean, p.Workers = 90, 3*time.Second, 0 },
 		"over 292 worker-years without a deadline\n":                       func(p *batch.Plan) { p.Items, p.Allowance = math.MaxInt, math.MaxInt64 },
 		"allowance   1s is less than an item takes\n":                      func(p *batch.Plan) { p.Allowance = time.Second },
 		"allowance   10m each; 662 items may use it up before any is left": func(*batch.Plan) {},
