@@ -115,20 +115,22 @@ func Strings(list []string) iter.Seq2[string, string] {
 // Run takes all items before it starts the first, and starts them in their
 // order. A nil error means that each of them was tried. The report is valid
 // whatever the error is; it is zero if the job did not begin, since cfg is
-// wrong, or the cursor refused.
+// wrong, the cursor refused, or the time over before all items were there.
 func Run[T any](ctx context.Context, cfg Config, items iter.Seq2[string, T], fn func(ctx context.Context, item T) error) (Report, error) {
 	cfg, err := cfg.ready()
 	if err != nil {
 		return Report{}, err
 	}
-	var (
-		names []string
-		list  []T
-	)
+	var list []T
+	j := newJob(ctx, cfg, func(ctx context.Context, i int) error { return fn(ctx, list[i]) })
+	defer j.cancel(nil)
+	vain := j.ended(j.now()) != nil // then they are only counted
 	for name, item := range items {
-		names = append(names, name)
+		if why := j.ended(j.now()); why != nil && !vain {
+			return Report{}, fmt.Errorf("batch: there are more than %d items: %w", len(list), why)
+		}
+		j.names = append(j.names, name)
 		list = append(list, item)
 	}
-	j := newJob(ctx, cfg, names, func(ctx context.Context, i int) error { return fn(ctx, list[i]) })
 	return j.run()
 }

@@ -3,6 +3,7 @@ package batch_test
 import (
 	"bytes"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +32,11 @@ func (f *frames) Write(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+// writer is a function that is written to.
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 func TestProgressLines(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
@@ -72,6 +78,23 @@ func TestProgressIsSlow(t *testing.T) {
 			t.Errorf("written at %v", f.at)
 		}
 	})
+}
+
+// A writer that panics costs the job nothing.
+func TestProgressBreaks(t *testing.T) {
+	for name, breaks := range map[string]func(){"a panic": func() { panic(errMine) }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				w := writer(func([]byte) (int, error) { breaks(); return 0, nil })
+				report, err := batch.Run(t.Context(), batch.Config{Within: time.Hour, Progress: w, ProgressEvery: time.Second, Clock: c},
+					batch.Strings(numbered(10)), sleep(c, time.Second))
+				if err != nil {
+					t.Error(err)
+				}
+				wantCounts(t, report, 0, 10, 0, 0)
+			})
+		})
+	}
 }
 
 func TestProgressRate(t *testing.T) {

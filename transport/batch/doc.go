@@ -43,7 +43,8 @@
 // A circuit that is open does not burn the items of the job. An item whose call
 // it refuses, or cuts off from its retries, is put back, and no other is started
 // until the circuit may let a call pass. Then one goes first, and the rest
-// follow when it has passed. An item that a rate budget or an in-flight limit
+// follow when it has passed; if its call fails, it is put back as well. None is put
+// back for ever: the fourth time, it has failed. An item that a rate budget or an in-flight limit
 // refuses is put back too, and one worker pauses for as long as was said. A
 // MaxWait in the policy spares it that: a job has the time to wait in line.
 //
@@ -53,7 +54,7 @@
 // them all: at the deadline with [ErrDeadline], at the end of its context with
 // that one's cause, and when the cursor cannot be read or written. A panic in
 // the function of an item is the error of that item, a [PanicError], and does
-// not stop the others.
+// not stop the others. One in a Store that saves is a failure to save.
 //
 // # Concurrency
 //

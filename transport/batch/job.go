@@ -3,7 +3,6 @@ package batch
 import (
 	"context"
 	"math"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -57,11 +56,10 @@ type result struct {
 	ended bool // the context had, too
 }
 
-func newJob(ctx context.Context, cfg Config, names []string, do func(context.Context, int) error) *job {
+func newJob(ctx context.Context, cfg Config, do func(context.Context, int) error) *job {
 	j := &job{
-		Config: cfg, ctx: ctx, names: names, do: do,
-		start: cfg.Clock.Now(), deadline: never,
-		results: make(chan result, cfg.Workers), returns: map[int]int{},
+		Config: cfg, ctx: ctx, do: do,
+		start: cfg.Clock.Now(), deadline: never, returns: map[int]int{},
 	}
 	if cfg.Within > 0 {
 		j.deadline = cfg.Within
@@ -87,8 +85,25 @@ func (j *job) deadlineTime() time.Time {
 	return j.start.Add(j.deadline)
 }
 
+// ended says why the job is over by now; nil: it is not.
+func (j *job) ended(now instant) error {
+	switch {
+	case j.ctx.Err() != nil:
+		return context.Cause(j.ctx)
+	case now >= j.deadline:
+		return ErrDeadline
+	}
+	return nil
+}
+
+// endsAt reports that at is when the time is over for all items.
+func (j *job) endsAt(at time.Time) bool {
+	callers, _ := j.ctx.Deadline()
+	return !at.IsZero() && (at.Equal(j.deadlineTime()) || at.Equal(callers))
+}
+
 func (j *job) run() (Report, error) {
-	defer j.cancel(nil)
+	j.results = make(chan result, min(j.Workers, len(j.names)))
 	if err := j.open(); err != nil {
 		return Report{}, err
 	}
@@ -158,12 +173,10 @@ func (j *job) collect() {
 // look notes what time has brought.
 func (j *job) look(now instant) {
 	j.resting = slices.DeleteFunc(j.resting, func(until instant) bool { return until <= now })
-	switch {
-	case j.ctx.Err() != nil:
-		j.halt(context.Cause(j.ctx))
-	case now >= j.deadline:
-		j.halt(ErrDeadline)
-		j.cancel(ErrDeadline)
+	switch why := j.ended(now); {
+	case why != nil:
+		j.halt(why)
+		j.cancel(why)
 	case j.running == 0 && len(j.queue) > 0 && j.deadline != never && j.earliest() >= j.deadline:
 		j.halt(ErrDeadline) // a wait that cannot end in time does not begin
 	}
@@ -200,12 +213,10 @@ func (j *job) startNext(now instant) {
 	go func() {
 		r := result{item: i, trial: trial, err: errGoexit}
 		defer func() {
-			if v := recover(); v != nil {
-				r.err = &PanicError{Value: v, Stack: debug.Stack()}
-			}
 			r.at, r.ended = j.now(), j.ctx.Err() != nil
 			j.results <- r
 		}()
+		defer recovered(&r.err)
 		r.err = j.do(j.items, i)
 	}()
 }
@@ -213,7 +224,7 @@ func (j *job) startNext(now instant) {
 // settle takes the end of an item.
 func (j *job) settle(r result) {
 	j.running--
-	o, wait, sent := judge(r.err, j.deadlineTime())
+	o, wait, sent := judge(r.err, j.endsAt)
 	if o != done && (r.at >= j.deadline || r.ended) {
 		o = stopped
 	}
@@ -225,9 +236,9 @@ func (j *job) settle(r result) {
 	} else if r.trial {
 		j.gate.passed(r.at)
 	}
-	if o == circuit && sent {
-		j.returns[r.item]++
-		if j.returns[r.item] > mostReturns {
+	if o == circuit && sent || o == failed && r.trial && ofCall(r.err) {
+		o = circuit
+		if j.returns[r.item]++; j.returns[r.item] > mostReturns {
 			o = failed
 		}
 	}

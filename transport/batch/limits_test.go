@@ -61,6 +61,28 @@ func TestCircuitPausesTheJob(t *testing.T) {
 	})
 }
 
+// Without retries, nobody tells that the circuit is why an item failed that
+// was its trial.
+func TestTrialsFail(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		const from, to = 10 * time.Second, time.Hour
+		up := outage(t, c, from, to)
+		s := policy.Settings{
+			Retry:   policy.Retry{Enabled: policy.Off},
+			Breaker: policy.Breaker{Failures: 5, OpenJitter: policy.Off},
+		}
+		report, err := batch.Run(t.Context(), batch.Config{Workers: 8, Within: 2 * time.Hour, Clock: c},
+			batch.Strings(numbered(200)), get(client(t, c, up, s)))
+		if err != nil {
+			t.Error(err)
+		}
+		wantCounts(t, report, 0, 188, 12, 0) // those that began before the circuit opened
+		if n := during(c, up, from, to); n < 25 {
+			t.Errorf("%d requests, want a trial every two minutes", n)
+		}
+	})
+}
+
 // The outage may outlast the job: a pause that cannot end in time does not
 // begin.
 func TestCircuitOutlastsTheJob(t *testing.T) {

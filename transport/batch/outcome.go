@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	"github.com/weir-go/weir/layers"
@@ -21,30 +22,35 @@ const (
 )
 
 // mostReturns is how often an item is put back whose calls were sent, and which
-// a circuit then cut off. One that trips the circuit by itself would come back
-// for ever.
+// a circuit then cut off, or whose trial of the circuit failed. One that trips
+// the circuit by itself would come back for ever.
 const mostReturns = 3
 
-// judge says what the error means that fn returned before the deadline. wait is
-// how long a limit asks to wait, zero if it does not know; sent tells that
-// something was sent nevertheless.
-func judge(err error, deadline time.Time) (o outcome, wait time.Duration, sent bool) {
+// judge says what the error means that fn returned before the deadline. ends
+// reports that an instant is that deadline. wait is how long a limit asks to
+// wait, zero if it does not know; sent tells that something was sent nevertheless.
+func judge(err error, ends func(time.Time) bool) (o outcome, wait time.Duration, sent bool) {
 	if err == nil {
 		return done, 0, false
-	}
-	if a, ok := errors.AsType[*answerError](err); ok && a.cutBy(deadline) {
-		return stopped, 0, true
 	}
 	e, ok := errors.AsType[*layers.Error](err)
 	switch {
 	case !ok:
 	case e.Layer == "breaker" || e.Reason == layers.ReasonCircuit:
 		return circuit, e.RetryAfter, e.Sent != layers.Unsent
-	case e.Sent != layers.Unsent || e.Reason == layers.ReasonCost:
-	case e.Phase == layers.PhaseRate || e.Phase == layers.PhaseInFlight:
+	case e.Sent == layers.Unsent && e.Reason != layers.ReasonCost &&
+		(e.Phase == layers.PhaseRate || e.Phase == layers.PhaseInFlight):
 		return limited, e.RetryAfter, false
+	case e.Reason == layers.ReasonDeadline && ends(e.Deadline):
+		return stopped, 0, true
 	}
 	return failed, 0, false
+}
+
+// ofCall reports that the error is that of a call, so that the server may be why.
+func ofCall(err error) bool {
+	_, ok := errors.AsType[*layers.Error](err)
+	return ok
 }
 
 // StatusError returns the error of an answer whose status is not the one that
@@ -52,36 +58,23 @@ func judge(err error, deadline time.Time) (o outcome, wait time.Duration, sent b
 // was not made again, so that an item whose retries a circuit or the deadline
 // of the job cut off does not count as failed. The body is left as it is.
 //
-// It is a *[layers.Error] to errors.As.
+// It is a *[layers.Error].
 func StatusError(resp *http.Response) error {
-	e := &answerError{err: &layers.Error{
-		Layer: "base", Sent: layers.Answered, Err: fmt.Errorf("the answer is %s", resp.Status),
-	}}
+	e := &layers.Error{Layer: "base", Sent: layers.Answered, Err: fmt.Errorf("the answer is %s", resp.Status)}
 	if resp.Request == nil {
 		return e
 	}
 	if c, ok := layers.CallFrom(resp.Request.Context()); ok {
-		e.err.Route, e.err.Attempts, e.err.Reason = c.Route(), c.Attempts(), c.Reason()
-		e.deadline, _ = c.Deadline()
+		e.Route, e.Attempts, e.Reason = c.Route(), c.Attempts(), c.Reason()
+		if e.Reason == layers.ReasonDeadline {
+			e.Deadline, _ = c.Deadline()
+			e.Owner = c.Owner()
+		}
 	}
 	return e
 }
 
-// answerError is the error of an answer, with the deadline of its call.
-type answerError struct {
-	err      *layers.Error
-	deadline time.Time // zero: none
-}
-
-func (e *answerError) Error() string { return e.err.Error() }
-func (e *answerError) Unwrap() error { return e.err }
-
-// cutBy reports that the deadline left no room for another attempt.
-func (e *answerError) cutBy(deadline time.Time) bool {
-	return e.err.Reason == layers.ReasonDeadline && e.deadline.Equal(deadline)
-}
-
-// PanicError is a panic in the function of an item.
+// PanicError is a panic in the function of an item, or in a Store as it saved.
 type PanicError struct {
 	Value any    // that it panicked with
 	Stack []byte // of the goroutine, as debug.Stack returns it
@@ -96,5 +89,12 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// errGoexit is the error of an item whose function ended its goroutine.
-var errGoexit = errors.New("the function of the item called runtime.Goexit")
+// recovered makes a panic the error of the function that defers it.
+func recovered(err *error) {
+	if v := recover(); v != nil {
+		*err = &PanicError{Value: v, Stack: debug.Stack()}
+	}
+}
+
+// errGoexit is the error of a function that ended its goroutine.
+var errGoexit = errors.New("the function called runtime.Goexit")

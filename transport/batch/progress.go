@@ -137,10 +137,16 @@ func newDisplay(w io.Writer, every time.Duration) *display {
 	go func() {
 		defer close(d.done)
 		for text := range d.frames {
-			_, _ = io.WriteString(w, text)
+			put(w, text)
 		}
 	}()
 	return d
+}
+
+// put writes text. A writer that fails, or panics, costs the job nothing.
+func put(w io.Writer, text string) {
+	defer func() { _ = recover() }()
+	_, _ = io.WriteString(w, text)
 }
 
 // isTerminal reports that w is a device which shows characters.
@@ -170,7 +176,10 @@ func (d *display) end(p progress) {
 	if d.form == nil {
 		return
 	}
-	d.frames <- d.form(p)
+	select {
+	case d.frames <- d.form(p):
+	case <-d.done: // the writer ended its goroutine
+	}
 	close(d.frames)
 	<-d.done
 }

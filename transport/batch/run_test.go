@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -208,6 +209,96 @@ func TestCutByTheDeadline(t *testing.T) {
 			t.Error(err)
 		}
 		has(t, report.Failed[0].Err.Error(), "the answer is 503", layers.ReasonDeadline)
+	})
+}
+
+// The same goes for an error, and for the deadline of the caller's context. One
+// that the item set itself is the item's.
+func TestErrorCutByTheDeadline(t *testing.T) {
+	within := func(d time.Duration) batch.Config { return batch.Config{Within: d} }
+	for name, cut := range map[string]struct {
+		cfg                 batch.Config
+		caller, item        time.Duration
+		failed, unprocessed int
+	}{
+		"the job's":     {cfg: within(8 * time.Second), unprocessed: 1},
+		"the caller's":  {cfg: within(time.Hour), caller: 8 * time.Second, unprocessed: 1},
+		"the item's":    {cfg: within(time.Hour), item: 8 * time.Second, failed: 1},
+		"the policy's":  {cfg: within(time.Hour), failed: 1},
+		"neither's":     {cfg: within(time.Hour), caller: 2 * time.Hour, item: 3 * time.Hour, failed: 1},
+		"nobody's else": {cfg: within(policy.Off), failed: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c, clocktest.Fail(clocktest.ErrReset).After(time.Second).Forever())
+				call := get(client(t, c, up, policy.Settings{
+					Deadline: 30 * time.Second,
+					Retry:    policy.Retry{BaseDelay: 10 * time.Second, MaxDelay: 10 * time.Second, MaxAttempts: 10},
+				}))
+				ctx, cancel := t.Context(), func() {}
+				if cut.caller > 0 {
+					ctx, cancel = c.WithTimeout(ctx, cut.caller)
+				}
+				defer cancel()
+				cut.cfg.Clock = c
+				report, err := batch.Run(ctx, cut.cfg, batch.Strings(numbered(1)), func(ctx context.Context, item string) error {
+					if cut.item > 0 {
+						ctx = layers.WithDeadline(ctx, c.Now().Add(cut.item))
+					}
+					return fmt.Errorf("item: %w", call(ctx, item))
+				})
+				wantCounts(t, report, 0, 0, cut.failed, cut.unprocessed)
+				if errors.Is(err, batch.ErrDeadline) != (cut.unprocessed > 0) {
+					t.Error(err)
+				}
+				if c.Elapsed() >= 30*time.Second {
+					t.Errorf("it took %v", c.Elapsed())
+				}
+			})
+		})
+	}
+}
+
+// Items may be endless, or slow to list: the time of the job counts.
+func TestListing(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		endless := func(yield func(string, int) bool) {
+			for i := 0; yield(fmt.Sprint(i), i); i++ {
+				c.Sleep(time.Second)
+			}
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		c.AfterFunc(90*time.Second, func() { cancel(errMine) })
+		for _, want := range []struct {
+			within, at time.Duration
+			why        error
+		}{{time.Minute, time.Minute, batch.ErrDeadline}, {policy.Off, 90 * time.Second, errMine}} {
+			report, err := batch.Run(ctx, batch.Config{Within: want.within, Clock: c}, endless,
+				func(context.Context, int) error { panic("an item was started") })
+			if !errors.Is(err, want.why) || report.Items != 0 {
+				t.Errorf("got %v, %v", report, err)
+			}
+			equal(t, "the time", c.Elapsed(), want.at)
+		}
+		slow := func(yield func(string, int) bool) {
+			for i := range 3 {
+				c.Sleep(10 * time.Second)
+				yield(fmt.Sprint(i), i)
+			}
+		}
+		report, err := batch.Run(t.Context(), batch.Config{Workers: math.MaxInt, Within: 40 * time.Second, Clock: c}, slow,
+			func(_ context.Context, i int) error {
+				c.Sleep(time.Duration(i*8) * time.Second)
+				if i == 2 {
+					return errMine
+				}
+				return nil
+			})
+		wantCounts(t, report, 0, 2, 0, 1) // 46 s after the start, the last one was too late
+		equal(t, "what it took", report.Elapsed, 46*time.Second)
+		if !errors.Is(err, batch.ErrDeadline) {
+			t.Error(err)
+		}
 	})
 }
 

@@ -3,6 +3,7 @@ package batch_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -119,6 +120,33 @@ func TestDiskFull(t *testing.T) {
 }
 
 // A store that cannot be written at all is found before the first item.
+// A store that panics, or ends its goroutine, has failed.
+func TestStoreBreaks(t *testing.T) {
+	for name, breaks := range map[string]func(){"a panic": func() { panic(errMine) }, "Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				var saves int
+				store := &memory{fails: func() error {
+					if saves++; saves == 3 {
+						breaks()
+					}
+					return nil
+				}}
+				var told error
+				report, err := batch.Run(t.Context(), batch.Config{
+					Job: "j", Within: time.Hour, Store: store, Clock: c,
+					SaveFailed: func(err error) error { told = err; return nil },
+				}, batch.Strings(numbered(10)), sleep(c, time.Second))
+				if err != nil || told == nil {
+					t.Errorf("got %v, and was told %v", err, told)
+				}
+				wantCounts(t, report, 0, 10, 0, 0)
+				equal(t, "what is stored", store.cursor(t).Done(), 10)
+			})
+		})
+	}
+}
+
 func TestStoreNeverWorks(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		store := &memory{clock: c, fails: func() error { return syscall.EROFS }}

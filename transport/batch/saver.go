@@ -91,7 +91,8 @@ func (j *job) where() string {
 }
 
 // write has the store save a cursor.
-func (j *job) write(text []byte) error {
+func (j *job) write(text []byte) (err error) {
+	defer recovered(&err)
 	ctx, cancel := j.Clock.WithTimeout(context.WithoutCancel(j.ctx), saveTime)
 	defer cancel()
 	return j.Store.Save(ctx, text)
@@ -103,7 +104,11 @@ func (j *job) saveIfDue(now instant) {
 	}
 	j.saver.busy, j.saver.sealed = true, j.saver.changes
 	text, _ := j.cursor.MarshalText()
-	go func() { j.saver.ended <- j.write(text) }()
+	go func() {
+		err := errGoexit
+		defer func() { j.saver.ended <- err }()
+		err = j.write(text)
+	}()
 }
 
 // saved takes the end of a write.
