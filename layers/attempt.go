@@ -112,6 +112,7 @@ type attempt struct {
 	conn    net.Conn              // that the send got
 	upload  *upload               // the guarded request body
 	guard   *guard                // of the stream; nil: the response is none
+	race    *race                 // that it is the first of
 	expired *Error
 	askable *replay // of the retry layer that can be asked
 	replay  replay  // of the retry layer that began it

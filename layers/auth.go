@@ -43,7 +43,8 @@ const early = 10 * time.Second
 // inside the call's deadline, by one call for all that need it at the time, and
 // the making outlives the call that began it if others wait for it.
 //
-// After a 401 the token is dropped, and one more send asked for with
+// A request that the making sends through the same layer passes as it is. After
+// a 401 the token is dropped, and one more send asked for with
 // [RetryOnce]. On a redirect to another origin than that of the first request,
 // no token is sent.
 func Auth(src TokenSource) Layer {
@@ -64,10 +65,10 @@ type auth struct {
 }
 
 func (l *auth) roundTrip(next http.RoundTripper, req *http.Request) (*http.Response, error) {
-	if originOf(req) != originOf(firstHop(req)) {
+	ctx := req.Context()
+	if ctx.Value(l) != nil || originOf(req) != originOf(firstHop(req)) {
 		return next.RoundTrip(req)
 	}
-	ctx := req.Context()
 	token, err := l.get(ctx)
 	if err != nil {
 		closeBody(req)
@@ -162,7 +163,8 @@ func (l *auth) gone() {
 // make makes a token within the deadline of the call that began it, whether or
 // not that call goes on.
 func (l *auth) make(ctx context.Context, env *Env) (*Token, error) {
-	ctx, cancel := context.WithCancel(detached{context.WithoutCancel(ctx), ctx})
+	ctx = context.WithValue(detached{context.WithoutCancel(ctx), ctx}, l, true)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if at, ok := ctx.Deadline(); ok {
 		timer := env.Clock.AfterFunc(max(1, env.Clock.Until(at)), cancel)
@@ -197,15 +199,24 @@ type detached struct {
 func (d detached) Deadline() (time.Time, bool) { return d.from.Deadline() }
 
 // ask makes a panic of the source an error, which is no other goroutine's to
-// die of.
+// die of, and so the end of its goroutine.
 func (l *auth) ask(ctx context.Context) (t Token, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = sourcePanicError{p}
-		}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		err = errSourceGone
+		defer func() {
+			if p := recover(); p != nil {
+				err = sourcePanicError{p}
+			}
+		}()
+		t, err = l.src.Token(ctx)
 	}()
-	return l.src.Token(ctx)
+	<-over
+	return t, err
 }
+
+var errSourceGone = errors.New("the TokenSource ended its goroutine")
 
 // sourcePanicError is a panic on its way to the goroutine of a call.
 type sourcePanicError struct{ value any }

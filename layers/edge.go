@@ -105,6 +105,9 @@ func (a *attempt) leave(r rank) (way, error) {
 	a.rank = r
 	a.depth++
 	c.mu.Unlock()
+	if w.passes == 1 && a.race != nil {
+		a.race.start()
+	}
 	if first {
 		if a.pays {
 			c.extra.deposit(c.ratio)

@@ -12,9 +12,9 @@ import (
 	"github.com/weir-go/weir/policy"
 )
 
-// Hedge sends a request again while the first send is still under way, after
-// Delay or at once when it failed in a way that is worth a retry: see
-// [policy.Hedge], whose zero fields have their defaults here. The first good
+// Hedge sends a request again while the first send is still under way, Delay
+// after that passed every gate, or at once when it failed in a way that is worth
+// a retry: see [policy.Hedge], whose zero fields have their defaults here. The first good
 // answer wins; the others are cancelled, and their bodies closed. Each send
 // passes the gates further in, and is paid for out of the retry budget of the
 // origin; one that a gate refuses is not sent, and changes nothing.
@@ -55,10 +55,10 @@ type race struct {
 	told chan struct{} // something happened
 
 	mu       sync.Mutex
-	timer    *clock.Timer
-	sent     int        // beyond the first
-	live     []*attempt // under way
-	over     bool       // no further one may begin
+	timer    *clock.Timer // nil: the first has not passed every gate
+	sent     int          // beyond the first
+	live     []*attempt   // under way
+	over     bool         // no further one may begin
 	winner   *attempt
 	panicked any            // in a send that was not on the caller's goroutine
 	resp     *http.Response // the winner's
@@ -67,16 +67,22 @@ type race struct {
 var errOutrun = errors.New("another send of the call was faster")
 
 func (r *race) run() (*http.Response, error) {
-	r.mu.Lock()
-	r.live = append(r.live, r.a)
-	r.timer = r.l.env.Clock.AfterFunc(r.l.set.Delay, r.launchApart)
-	r.mu.Unlock()
+	r.live = []*attempt{r.a}
+	r.a.race = r
 	defer r.end()
 	resp, err := r.l.next.send(r.a, r.req)
 	if r.finish(r.a, resp, err) {
 		return resp, err
 	}
-	more := r.l.mends(r.a, resp, err)
+	more, kept := r.l.mends(r.a, resp, err), false
+	// keep reads the failed answer into memory: what it holds, such as a slot,
+	// is free for another send, and it can still be the outcome.
+	keep := func() {
+		if resp != nil && !kept {
+			kept = true
+			r.a.hold(resp)
+		}
+	}
 	for {
 		r.mu.Lock()
 		winner, won, panicked := r.winner, r.resp, r.panicked
@@ -94,9 +100,19 @@ func (r *race) run() (*http.Response, error) {
 			r.mu.Unlock()
 			r.a.win(winner)
 			return won, nil
-		case idle && !(more && r.launch()):
-			return resp, err
 		case idle:
+			var next *attempt
+			if more {
+				next = r.claim()
+			}
+			if next == nil {
+				return resp, err
+			}
+			keep()
+			r.launch(next)
+			continue
+		case !kept && resp != nil:
+			keep()
 			continue
 		}
 		select {
@@ -112,6 +128,15 @@ func (r *race) run() (*http.Response, error) {
 			return nil, own
 		}
 		return resp, err
+	}
+}
+
+// start starts the delay, once the first send has passed every gate.
+func (r *race) start() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.timer == nil && !r.over {
+		r.timer = r.l.env.Clock.AfterFunc(r.l.set.Delay, r.launchApart)
 	}
 }
 
@@ -140,29 +165,43 @@ func (r *race) launchApart() {
 		r.a.drop()
 		r.notice()
 	}()
-	r.launch()
+	if b := r.claim(); b != nil {
+		r.launch(b)
+	}
 	returned = true
 }
 
-// launch begins a send and sees it to its headers. It reports whether there was
-// one.
-func (r *race) launch() bool {
+// claim returns a further send to launch, if there may be one.
+func (r *race) claim() *attempt {
 	budget := r.a.call.extra
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.over || r.winner != nil || r.sent >= r.l.set.Max || budget != nil && !budget.withdraw() {
-		r.mu.Unlock()
-		return false
+		return nil
 	}
 	r.sent++
 	b := r.a.sibling(r.a.base)
 	b.hedge, b.askable = true, r.a.askable
 	r.live = append(r.live, b)
 	r.timer.Reset(r.l.set.Delay)
-	r.mu.Unlock()
+	return b
+}
+
+// launch begins a send, sees it to its headers, and goes on to the next at once
+// if it failed.
+func (r *race) launch(b *attempt) {
+	for ; b != nil; b = r.claim() {
+		resp, err := r.send(b)
+		if r.finish(b, resp, err) || !r.l.mends(b, resp, err) {
+			return
+		}
+	}
+}
+
+func (r *race) send(b *attempt) (*http.Response, error) {
 	body, err := r.body.next()
 	if err != nil {
-		r.finish(b, nil, err)
-		return true
+		return nil, err
 	}
 	req := b.carry(r.req)
 	req.Body = body
@@ -170,16 +209,11 @@ func (r *race) launch() bool {
 	if err != nil && !b.left() {
 		closeBody(req)
 		b.settle(outcome{err: err, abandoned: true})
-		if budget != nil {
+		if budget := r.a.call.extra; budget != nil {
 			budget.deposit(1)
 		}
 	}
-	won := r.finish(b, resp, err)
-	if won || !r.l.mends(b, resp, err) {
-		return true
-	}
-	r.launch() // at once
-	return true
+	return resp, err
 }
 
 // finish takes the outcome of one send, and reports whether it is the winner.
@@ -192,6 +226,9 @@ func (r *race) finish(b *attempt, resp *http.Response, err error) bool {
 	if won {
 		r.winner, r.resp = b, resp
 		losers, r.live = r.live, nil
+		if b != r.a {
+			losers = append(losers, r.a) // whose failed answer may be being read
+		}
 	}
 	r.mu.Unlock()
 	for _, l := range losers {
@@ -218,7 +255,9 @@ func (r *race) end() {
 	r.over = true
 	losers := r.live
 	r.live = nil
-	r.timer.Stop()
+	if r.timer != nil {
+		r.timer.Stop()
+	}
 	unread := r.resp
 	if r.winner == r.a {
 		unread = nil

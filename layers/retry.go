@@ -78,7 +78,11 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 	early := false // a 425 was seen
 	for n := 0; ; n++ {
 		wait, reason, failed := l.judge(a, body, n, resp, err, early)
-		if wait >= 0 && budget != nil && !budget.withdraw() {
+		switch asked := a.asked; {
+		case budget == nil:
+		case asked && wait < 0: // RetryOnce took it out already
+			budget.deposit(1)
+		case wait >= 0 && !asked && !budget.withdraw():
 			wait, reason = -1, ReasonBudget
 		}
 		if failed != nil {
@@ -86,9 +90,11 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 			return nil, &Error{Layer: rankRetry.String(), Err: failed, Sent: Answered, Reason: reason}
 		}
 		if wait < 0 {
-			c.mu.Lock()
-			c.setReason(reason)
-			c.mu.Unlock()
+			if reason != "" {
+				c.mu.Lock()
+				c.setReason(reason)
+				c.mu.Unlock()
+			}
 			return resp, err
 		}
 		if resp != nil {
@@ -359,6 +365,10 @@ func RetryOnce(ctx context.Context, reason string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if a.askable == nil || !a.askable.possible() || c.asked {
+		return false
+	}
+	if c.extra != nil && !c.extra.withdraw() {
+		c.setReason(ReasonBudget)
 		return false
 	}
 	c.asked, a.asked = true, true

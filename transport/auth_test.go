@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/weir-go/weir/clocktest"
 	"github.com/weir-go/weir/layers"
 	"github.com/weir-go/weir/policy"
+	"github.com/weir-go/weir/transport"
 )
 
 // mint is a TokenSource that takes a while.
@@ -253,5 +255,72 @@ func TestAuthMintsThroughTheStack(t *testing.T) {
 		r = get(t, c, tr)
 		wantStatus(t, r, 200)
 		equal(t, "the body", r.body, "Key secret")
+	})
+}
+
+// TestTokenSourceGoexit: a source that ends its goroutine, as t.FailNow in one does,
+// fails one send.
+func TestTokenSourceGoexit(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		first := true
+		src := layers.TokenFunc(func(context.Context) (layers.Token, error) {
+			if first {
+				first = false
+				runtime.Goexit()
+			}
+			return layers.Token{Value: "x"}, nil
+		})
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Forever())
+		tr := newTransport(t, c, up, policy.Policy{}, inner(layers.Auth(src)))
+		r := get(t, c, tr)
+		if r.took > time.Second {
+			t.Errorf("the call took %v: %v", r.took, r.err)
+		}
+		wantStatus(t, get(t, c, tr), 200)
+	})
+}
+
+// TestMintThroughItself: a token may be made through the transport that needs it.
+func TestMintThroughItself(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		var tr *transport.Transport
+		src := layers.TokenFunc(func(ctx context.Context) (layers.Token, error) {
+			req, _ := http.NewRequestWithContext(ctx, "POST", "http://auth.example/token", nil)
+			resp, err := tr.RoundTrip(req)
+			if err != nil {
+				return layers.Token{}, err
+			}
+			defer resp.Body.Close()
+			return layers.Token{Value: "x"}, nil
+		})
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Forever())
+		tr = newTransport(t, c, up, policy.Policy{}, inner(layers.Auth(src)))
+		r := get(t, c, tr)
+		if r.took > 0 {
+			t.Errorf("took %v: %v", r.took, r.err)
+		}
+	})
+}
+
+// TestRetryOnceTellsTheTruth: RetryOnce reports whether there will be one more send,
+// which the retry budget may rule out.
+func TestRetryOnceTellsTheTruth(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(401).Forever())
+		granted := 0
+		ask := func(next http.RoundTripper) http.RoundTripper {
+			return layers.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
+				resp, err := next.RoundTrip(r)
+				if layers.RetryOnce(r.Context(), "why") {
+					granted++
+				}
+				return resp, err
+			})
+		}
+		tr := newTransport(t, c, up, policy.Policy{}, inner(ask))
+		for range 20 {
+			get(t, c, tr)
+		}
+		equal(t, "RetryOnce said true", granted, len(up.Requests())-20)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -166,5 +167,50 @@ func TestHedgeThenRetry(t *testing.T) {
 		wantStatus(t, r, 200)
 		equal(t, "the body", r.body, "fine")
 		wantTook(t, r, time.Second)
+	})
+}
+
+// TestHedgeDelayBeginsBehindTheGates: while the first send waits for its turn, there is
+// nothing to hedge.
+func TestHedgeDelayBeginsBehindTheGates(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Forever())
+		tr := newTransport(t, c, up, settings(policy.Settings{
+			Deadline: 5500 * time.Millisecond,
+			Rate:     policy.Rate{PerSecond: 1, Burst: 1}, Hedge: policy.Hedge{Delay: 100 * time.Millisecond}, Retry: policy.Retry{Enabled: policy.Off},
+		}))
+		var wg sync.WaitGroup
+		for range 4 { // turns at 0, 1, 2, 3
+			wg.Go(func() { get(t, c, tr) })
+		}
+		c.Add(200 * time.Millisecond)
+		r := get(t, c, tr) // turn at 4
+		wg.Wait()
+		if r.err != nil {
+			t.Errorf("refused after %v: %v", r.took, r.err)
+		}
+	})
+}
+
+// TestDeadlineDuringHedge: when the deadline passes while a hedge is under way, the
+// failed answer that there is can be read.
+func TestDeadlineDuringHedge(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503).After(2*time.Second).Body("busy"), clocktest.NoReply().Forever())
+		tr := newTransport(t, c, up, settings(policy.Settings{Deadline: 10 * time.Second, Hedge: policy.Hedge{Delay: time.Second}, Retry: policy.Retry{Enabled: policy.Off}}))
+		r := get(t, c, tr)
+		if r.resp == nil || r.body != "busy" {
+			t.Errorf("got body %q, error %v; want the answer that came", r.body, r.err)
+		}
+	})
+}
+
+// TestFailedFirstFreesItsSlot: a failed answer that waits for its hedge does not keep
+// the slot that the hedge needs.
+func TestFailedFirstFreesItsSlot(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503).After(time.Second).Body("busy"), clocktest.Reply(200))
+		tr := newTransport(t, c, up, settings(policy.Settings{Hedge: policy.Hedge{Delay: 5 * time.Second}, InFlight: policy.InFlight{Max: 1}, Retry: policy.Retry{Enabled: policy.Off}}))
+		wantStatus(t, get(t, c, tr), 200)
 	})
 }
