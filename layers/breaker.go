@@ -26,7 +26,9 @@ import (
 func CircuitBreaker(env *Env, id policy.StateID, b policy.Breaker) Layer {
 	b = policy.Defaults().With(policy.Settings{Breaker: b}).Breaker
 	return env.layer(rankBreaker, "", func(env *Env, next sender) sender {
-		return &circuitBreaker{next: next, states: env.circuits(id, b), key: keyOf(b.Key)}
+		states := statesOf(env, id, circuits)
+		states.set(policy.Settings{Breaker: b})
+		return &circuitBreaker{next: next, states: states, key: keyOf(b.Key)}
 	})
 }
 
@@ -109,7 +111,9 @@ type Breaker struct {
 	trip   bool    // what is reported next opens the circuit
 	draw   float64 // that spreads the open time
 	window window
-	probes []*Pass
+	done   func(error) // ends the half-open state
+	probes []*Pass     // under way
+	good   int         // that succeeded
 
 	shown   State // what was told last
 	changes []change
@@ -122,32 +126,27 @@ type change struct {
 	event Event
 }
 
-// The verdicts on a send, as gobreaker takes them.
-var (
-	success    error
-	errFailed  = errors.New("failed")
-	errNeutral = errors.New("counts for nothing")
-)
+// errFailed is a failure, as gobreaker takes it.
+var errFailed = errors.New("failed")
 
-// circuits returns the circuits of an identity, with the numbers of b from now
-// on.
-func (e *Env) circuits(id policy.StateID, b policy.Breaker) *keyed[Circuit] {
-	type numbers struct {
-		failures, least, probes   int
-		ratio, jitter             float64
-		window, open, openLongest time.Duration
-	}
-	states := statesOf[Circuit](e, id)
-	states.set(numbers{b.Failures, b.MinRequests, b.Probes, b.Ratio, b.OpenJitter, b.Window, b.Open, b.OpenMax},
-		func(k stateKey) Circuit {
-			if e.Store != nil {
-				if s := e.Store.Circuit(id, k.String(), b); s != nil {
-					return s
-				}
+var circuits = kind[Circuit]{
+	numbers: func(s policy.Settings) any {
+		b := s.Breaker
+		return struct {
+			failures, least, probes   int
+			ratio, jitter             float64
+			window, open, openLongest time.Duration
+		}{b.Failures, b.MinRequests, b.Probes, b.Ratio, b.OpenJitter, b.Window, b.Open, b.OpenMax}
+	},
+	make: func(e *Env, id policy.StateID, key stateKey, s policy.Settings) Circuit {
+		if e.Store != nil {
+			if c := e.Store.Circuit(id, key.String(), s.Breaker); c != nil {
+				return c
 			}
-			return newBreaker(e, k, b)
-		}, func(s Circuit) { s.Set(b) })
-	return states
+		}
+		return newBreaker(e, key, s.Breaker)
+	},
+	apply: func(c Circuit, s policy.Settings) { c.Set(s.Breaker) },
 }
 
 func newBreaker(e *Env, key stateKey, set policy.Breaker) *Breaker {
@@ -156,26 +155,20 @@ func newBreaker(e *Env, key stateKey, set policy.Breaker) *Breaker {
 	return b
 }
 
-// engine returns a state machine in the closed state.
+// engine returns a state machine in the closed state. One success closes it
+// again: how many probes make one is counted in front of it.
 func (b *Breaker) engine() *gobreaker.TwoStepCircuitBreaker[struct{}] {
 	b.inner = gobreaker.StateClosed
-	var core *gobreaker.TwoStepCircuitBreaker[struct{}]
-	core = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		MaxRequests: uint32(b.set.Probes),
+	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		MaxRequests: 1,
 		Timeout:     1, // 0 would be a minute
 		ReadyToTrip: func(n gobreaker.Counts) bool {
 			return b.trip || b.set.Failures > 0 && int64(n.ConsecutiveFailures) >= int64(b.set.Failures)
 		},
 		IsSuccessful: func(err error) bool { return err == nil },
-		IsExcluded:   func(err error) bool { return err == errNeutral },
 		// All calls of the engine are under the mutex, and so is this.
-		OnStateChange: func(_ string, _, to gobreaker.State) {
-			if core == b.core {
-				b.moved(to)
-			}
-		},
+		OnStateChange: func(_ string, _, to gobreaker.State) { b.moved(to) },
 	})
-	return core
 }
 
 // moved follows the engine. That it leaves the open state at once is for
@@ -184,7 +177,7 @@ func (b *Breaker) moved(to gobreaker.State) {
 	b.inner = to
 	b.era++
 	b.window = window{}
-	b.probes = b.probes[:0]
+	b.probes, b.good = b.probes[:0], 0
 	switch to {
 	case gobreaker.StateOpen:
 		open := b.set.Open
@@ -203,25 +196,11 @@ func (b *Breaker) moved(to gobreaker.State) {
 // Set implements Circuit.
 func (b *Breaker) Set(set policy.Breaker) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	probes := b.set.Probes
 	b.set = set
-	if probes == set.Probes {
-		return
-	}
-	// The engine takes its number of probes when it is made.
-	open, opens, until := b.inner != gobreaker.StateClosed, b.opens, b.until
-	b.core = b.engine()
-	b.era++
-	b.probes = nil
-	if open {
-		b.trip = true
-		if done, err := b.core.Allow(); err == nil {
-			done(errFailed)
-		}
-		b.trip = false
-		b.opens, b.until = opens, until
-	}
+	b.closeIfGood()
+	b.show(context.Background(), b.env.now())
+	b.mu.Unlock()
+	b.tell()
 }
 
 // Rests implements Handle.
@@ -267,27 +246,37 @@ func (b *Breaker) enter(now instant, extra bool, p *Pass) (wait time.Duration, r
 	if extra && b.inner != gobreaker.StateClosed {
 		return 0, true // a probe is worth more to a first send
 	}
-	done, err := b.core.Allow()
-	if err != nil && b.expire(now) {
-		done, err = b.core.Allow()
-	}
-	if err != nil {
-		wait = never
-		for _, probe := range b.probes {
-			wait = min(wait, probe.lease-now)
+	if b.inner == gobreaker.StateOpen {
+		done, err := b.core.Allow()
+		if err != nil {
+			return 0, true
 		}
-		if len(b.probes) == 0 {
-			wait = 0
-		}
-		return wait, true
+		b.done = done
 	}
-	p.done, p.era, p.settled = done, b.era, false
 	if b.inner == gobreaker.StateHalfOpen {
+		if b.full() && !(b.expire(now) && !b.full()) {
+			wait = never
+			for _, probe := range b.probes {
+				wait = min(wait, probe.lease-now)
+			}
+			return wait, true
+		}
 		p.probe = true
 		p.lease = after(now, b.set.Open)
 		b.probes = append(b.probes, p)
 	}
+	p.era, p.settled = b.era, false
 	return 0, false
+}
+
+// full reports that the probes under way, should they succeed, are enough.
+func (b *Breaker) full() bool { return len(b.probes)+b.good >= b.set.Probes }
+
+// closeIfGood closes the circuit if enough probes have succeeded.
+func (b *Breaker) closeIfGood() {
+	if b.inner == gobreaker.StateHalfOpen && b.good >= b.set.Probes {
+		b.done(nil)
+	}
 }
 
 // expire gives up the probes whose lease is over, and reports whether there
@@ -329,27 +318,43 @@ func (b *Breaker) report(now instant, p *Pass, v Verdict) {
 	if p.probe && now > p.lease || b.forced == StateClosed {
 		v = VerdictNeutral
 	}
-	for i, probe := range b.probes {
-		if probe == p {
-			b.probes = append(b.probes[:i], b.probes[i+1:]...)
-			break
+	failed := v == VerdictFailure
+	switch {
+	case p.probe:
+		b.probes = slices.DeleteFunc(b.probes, func(o *Pass) bool { return o == p })
+		switch v {
+		case VerdictSuccess:
+			b.good++
+			b.closeIfGood()
+		case VerdictFailure:
+			b.done(errFailed)
 		}
-	}
-	err := errNeutral
-	switch v {
-	case VerdictSuccess:
-		err = success
-	case VerdictFailure:
-		err = errFailed
-	}
-	if v != VerdictNeutral && b.set.Ratio > 0 && b.inner == gobreaker.StateClosed {
-		b.window.count(now, b.set.Window, v == VerdictFailure)
-		if n, failed := b.window.sums(now, b.set.Window); n >= b.set.MinRequests && float64(failed) >= b.set.Ratio*float64(n) {
-			b.trip, err = true, errFailed // also if it is a success that completes the number
+	case v == VerdictNeutral:
+	default:
+		if b.set.Ratio > 0 {
+			b.window.count(now, b.set.Window, failed)
+			n, bad := b.window.sums(now, b.set.Window)
+			b.trip = n >= b.set.MinRequests && float64(bad) >= b.set.Ratio*float64(n)
 		}
+		b.count(failed || b.trip) // also if it is a success that completes the number
+		b.trip = false
 	}
-	p.done(err)
-	b.trip = false
+}
+
+// count tells the closed engine of a result. A success after no failure is no
+// news.
+func (b *Breaker) count(failed bool) {
+	if !failed && b.core.Counts().ConsecutiveFailures == 0 {
+		return
+	}
+	done, err := b.core.Allow()
+	switch {
+	case err != nil: // it is closed, and lets all pass
+	case failed:
+		done(errFailed)
+	default:
+		done(nil)
+	}
 }
 
 // Stale implements Settler.

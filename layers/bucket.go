@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -10,83 +11,62 @@ import (
 )
 
 // bucket is a rate budget for one key. x/time/rate counts the tokens; in front
-// of it stands a queue, whose head alone holds a reservation: a waiter that
-// leaves costs those behind it nothing, and the length of the queue predicts
-// each turn.
+// of it stands a queue, whose head alone has booked: a waiter that leaves costs
+// those behind it nothing, and the length of the queue predicts each turn.
 //
 // Only the engine's methods that take a time are used, under the mutex, with
-// the time read inside it: a stale time would take the engine back.
+// the time read inside it: a stale time would take the engine back. During a
+// pause, the engine stands at the end of it.
 type bucket struct {
 	env *Env
+	id  uint64 // the order in which several are locked
 
 	mu     sync.Mutex
 	engine *rate.Limiter
-	credit int     // turns given back
+	credit float64 // tokens beyond the engine's: those given back
 	paused instant // no turn before this
-	head   *turn
-	tail   *turn
-	queued int // what the queue behind the head's reservation costs
+	queue  queue[*turn]
+	queued int // what those in the queue cost that have not booked
 }
 
 func (e *Env) newBucket(r policy.Rate) *bucket {
-	return &bucket{env: e, engine: rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst)}
+	return &bucket{env: e, id: e.ticket(), engine: rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst)}
 }
 
 // turn is a place in the queue of a bucket. Its mutex guards it.
 type turn struct {
-	b          *bucket
-	n          int
-	limit      instant // a turn at this or later is of no use
-	signal     chan struct{}
-	prev, next *turn
+	waiter[*turn]
 
-	booked  *rate.Reservation // the head's
-	credit  int               // taken besides
-	at      instant           // when booked is due
-	granted bool
+	b     *bucket
+	n     int
+	limit instant // a turn at this or later is of no use
+	keeps bool    // its place, until Take
+
+	booked  bool          // the head has: its tokens are spent
+	at      instant       // when they are there
+	granted bool          // and nobody has taken it yet
 	refused time.Duration // the wait that is too long; 0: not refused
 }
 
-// Set implements Bucket.
-func (b *bucket) Set(r policy.Rate) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.env.now()
-	b.unbook(now)
-	at := b.env.time(max(now, b.paused))
-	b.engine.SetLimitAt(at, rate.Limit(r.PerSecond))
-	b.engine.SetBurstAt(at, r.Burst)
-	b.promote(now)
+// level returns how many tokens there are at a time, below zero what is owed.
+// Credit does not swell the burst.
+func (b *bucket) level(at time.Time) float64 {
+	tokens := b.engine.TokensAt(at)
+	b.credit = min(b.credit, max(0, float64(b.engine.Burst())-tokens))
+	return tokens + b.credit
 }
 
-// Rests implements Handle.
-func (b *bucket) Rests() (idle, free bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.env.now()
-	free = b.head == nil && now >= b.paused
-	return free && b.engine.TokensAt(b.env.time(now)) >= float64(b.engine.Burst()), free
+// start returns the earliest instant of a turn.
+func (b *bucket) start(now instant) instant { return max(now, b.paused) }
+
+// wait returns how long n tokens have to be waited for.
+func (b *bucket) wait(now instant, n int) time.Duration {
+	start := b.start(now)
+	return b.until(now, start, float64(n)-b.level(b.env.time(start)))
 }
 
-// usable bounds the credit: what has been given back must not swell the burst.
-func (b *bucket) usable(at time.Time) int {
-	room := b.engine.Burst() - int(max(0, b.engine.TokensAt(at)))
-	b.credit = min(b.credit, max(0, room))
-	return b.credit
-}
-
-// Predict implements Bucket.
-func (b *bucket) Predict(n int) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.predict(b.env.now(), n)
-}
-
-// predict returns how long n turns behind the whole queue would have to wait.
-func (b *bucket) predict(now instant, n int) time.Duration {
-	start := max(now, b.paused)
-	at := b.env.time(start)
-	lack := float64(b.queued+n-b.usable(at)) - b.engine.TokensAt(at)
+// until returns how long it takes until a lack of tokens at start is made up.
+func (b *bucket) until(now, start instant, lack float64) time.Duration {
 	wait := start - now
 	if lack > 0 {
 		wait = after(wait, seconds(lack/float64(b.engine.Limit())))
@@ -95,111 +75,160 @@ func (b *bucket) predict(now instant, n int) time.Duration {
 }
 
 func seconds(s float64) time.Duration {
-	if d := s * float64(time.Second); d < float64(never) {
+	if d := math.Round(s * float64(time.Second)); d < float64(never) {
 		return time.Duration(d)
 	}
 	return never
 }
 
-// Join implements Bucket. The turn is granted at once if there is nothing to
-// wait for, and refused at once if it would come at limit or later.
-func (b *bucket) Join(n int, limit time.Time, first bool) Turn {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.env.now()
-	t := &turn{b: b, n: n, limit: never, signal: make(chan struct{}, 1)}
-	if !limit.IsZero() {
-		t.limit = b.env.instant(limit)
+// spend takes n tokens if they are there.
+func (b *bucket) spend(now instant, n int) bool {
+	switch at := b.env.time(now); {
+	case b.queue.head != nil || now < b.paused:
+		return false
+	case b.credit == 0:
+		return b.engine.AllowN(at, n)
+	default:
+		return b.level(at) >= float64(n) && b.engine.ReserveN(at, n).OK()
 	}
-	if first {
-		b.unbook(now)
-		b.link(t, nil)
-		b.queued += n
-		b.promote(now)
-		return t
-	}
-	if wait := b.predict(now, n); after(now, wait) >= t.limit {
-		t.refused = max(wait, 1)
-		return t
-	}
-	b.link(t, b.tail)
-	b.queued += n
-	if b.head == t {
-		b.promote(now)
-	}
-	return t
 }
 
 // Take implements Bucket.
 func (b *bucket) Take(n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.spend(b.env.now(), n)
+}
+
+// Predict implements Bucket.
+func (b *bucket) Predict(n int) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.wait(b.env.now(), b.queued+n)
+}
+
+// Join implements Bucket. The turn is granted at once if there is nothing to
+// wait for, and refused at once if it would come at limit or later.
+func (b *bucket) Join(n int, limit time.Time, ticket uint64, keeps bool) Turn {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	now := b.env.now()
-	if b.head != nil || now < b.paused {
-		return false
+	t := &turn{b: b, n: n, limit: never, keeps: keeps}
+	t.waiter = newWaiter(t, ticket)
+	if !limit.IsZero() {
+		t.limit = b.env.instant(limit)
 	}
-	at := b.env.time(now)
-	credit := min(n, b.usable(at))
-	if !b.engine.AllowN(at, n-credit) {
-		return false
+	ahead := b.queued
+	if !b.queue.newest(ticket) {
+		b.unbook(now)
+		ahead = 0
+		for w := b.queue.head; w != nil && w.ticket < ticket; w = w.next {
+			ahead += w.self.n
+		}
 	}
-	b.credit -= credit
-	return true
+	if wait := b.wait(now, ahead+n); after(now, wait) >= t.limit {
+		t.refused = max(wait, 1)
+	} else {
+		b.queue.add(&t.waiter)
+		b.queued += n
+	}
+	b.promote(now)
+	return t
 }
 
 // promote books for the head, and lets go all that need not wait.
 func (b *bucket) promote(now instant) {
-	for t := b.head; t != nil && t.booked == nil; t = b.head {
-		start := max(now, b.paused)
-		if start >= t.limit {
-			b.refuse(t, start-now)
+	for w := b.queue.head; w != nil && !w.self.booked; w = b.queue.head {
+		t := w.self
+		wait := b.wait(now, t.n)
+		if after(now, wait) >= t.limit || !b.engine.ReserveN(b.env.time(b.start(now)), t.n).OK() {
+			b.refuse(t, wait)
 			continue
 		}
-		at := b.env.time(start)
-		t.credit = min(t.n, b.usable(at))
-		t.booked = b.engine.ReserveN(at, t.n-t.credit)
-		b.credit -= t.credit
+		t.booked, t.at = true, now+wait
 		b.queued -= t.n
-		t.at = after(start, t.booked.DelayFrom(at))
-		switch {
-		case t.at >= t.limit:
-			b.unbook(now)
-			b.refuse(t, t.at-now)
-		case t.at > now:
-			t.wake()
+		t.wake()
+		if wait > 0 || t.keeps {
 			return
-		default:
-			b.unlink(t)
-			t.granted = true
-			t.wake()
 		}
+		b.grant(t)
 	}
 }
 
-// unbook takes back what the head has booked, as if it never had: it is the
-// newest reservation, which the engine restores in full.
+// unbook takes back what the head has booked, as if it never had. What is due
+// to one that does not keep its place was spent when it was.
 func (b *bucket) unbook(now instant) {
-	t := b.head
-	switch {
-	case t == nil || t.booked == nil:
-		return
-	case now >= t.at: // the engine takes what is due for spent
-		b.unlink(t)
-		t.granted = true
-		t.wake()
+	if b.queue.head == nil || !b.queue.head.self.booked {
 		return
 	}
-	t.booked.CancelAt(b.env.time(max(now, b.paused)))
-	b.credit += t.credit
+	t := b.queue.head.self
+	if now >= t.at && !t.keeps {
+		b.grant(t)
+		return
+	}
+	t.booked = false
 	b.queued += t.n
-	t.booked, t.credit = nil, 0
+	b.credit += float64(t.n)
+}
+
+func (b *bucket) grant(t *turn) {
+	b.queue.remove(&t.waiter)
+	t.granted = true
+	t.wake()
 }
 
 func (b *bucket) refuse(t *turn, wait time.Duration) {
-	b.unlink(t)
+	b.queue.remove(&t.waiter)
 	b.queued -= t.n
 	t.refused = max(wait, 1)
 	t.wake()
+}
+
+// due reports that t is the head and that its tokens are there.
+func (t *turn) due(now instant) bool { return t.booked && now >= t.at }
+
+// Due implements Turn. It lets the waiter go if its time has come.
+func (t *turn) Due() (over bool, refused time.Duration, again time.Time) {
+	b := t.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.env.now()
+	switch {
+	case t.granted || t.refused > 0:
+		return true, t.refused, again
+	case !t.booked:
+		return false, 0, again
+	case !t.due(now):
+		return false, 0, b.env.time(t.at)
+	case !t.keeps:
+		b.grant(t)
+		b.promote(now)
+	}
+	return true, 0, again
+}
+
+// Take implements Turn. One that has kept its place takes the tokens of now:
+// those behind it have not had what came meanwhile.
+func (t *turn) Take() bool {
+	b := t.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.env.now()
+	switch {
+	case t.granted:
+		t.granted = false
+	case t.keeps && t.due(now):
+		at := b.env.time(now)
+		b.credit += float64(t.n)
+		b.level(at)
+		b.engine.ReserveN(at, t.n)
+		b.queue.remove(&t.waiter)
+		t.booked = false
+		b.promote(now)
+	default:
+		return false
+	}
+	return true
 }
 
 // Leave implements Turn.
@@ -208,15 +237,15 @@ func (t *turn) Leave() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.env.now()
-	if b.head == t {
+	if t.booked {
 		b.unbook(now) // which grants what is due
 	}
 	switch {
 	case t.granted:
 		t.granted = false
-		b.giveBack(t.n)
-	case t.refused == 0:
-		b.unlink(t)
+		b.refund(now, t.n)
+	case t.queued:
+		b.queue.remove(&t.waiter)
 		b.queued -= t.n
 		b.promote(now)
 	}
@@ -226,42 +255,36 @@ func (t *turn) Leave() {
 func (b *bucket) Refund(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.giveBack(n)
+	b.refund(b.env.now(), n)
 }
 
-func (b *bucket) giveBack(n int) {
-	now := b.env.now()
+func (b *bucket) refund(now instant, n int) {
 	b.unbook(now)
-	b.credit = min(b.credit+n, b.engine.Burst())
+	b.credit += float64(n)
+	b.ration(now)
 	b.promote(now)
 }
 
-// Due implements Turn. It lets the waiter go if its time has come.
-func (t *turn) Due() (over bool, refused time.Duration, again time.Time) {
-	b := t.b
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if t.granted || t.refused > 0 {
-		return true, t.refused, again
+// ration leaves no more at the end of a pause than the one turn that comes with
+// it: those that wait resume one by one rather than with a burst.
+func (b *bucket) ration(now instant) {
+	if now >= b.paused {
+		return
 	}
-	if b.head != t || t.booked == nil {
-		return false, 0, again
+	end := b.env.time(b.paused)
+	excess := b.level(end) - 1
+	if excess <= 0 {
+		return
 	}
-	now := b.env.now()
-	if now < t.at {
-		return false, 0, b.env.time(t.at)
+	if whole := math.Ceil(excess - b.credit); whole > 0 {
+		b.engine.ReserveN(end, int(whole))
+		b.credit += whole
 	}
-	b.unlink(t)
-	t.granted = true
-	b.promote(now)
-	return true, 0, again
+	b.credit -= excess
 }
 
-// Signal implements Turn.
-func (t *turn) Signal() <-chan struct{} { return t.signal }
-
-// Pause implements Bucket. Those whose turn would come too late are refused now, and
-// the rest resume one by one rather than with a burst.
+// Pause implements Bucket. Those whose turn would come too late are refused
+// now.
 func (b *bucket) Pause(end time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -270,62 +293,45 @@ func (b *bucket) Pause(end time.Time) {
 		return
 	}
 	b.unbook(now)
-	// What there would be without the pause, but no more than the turn that
-	// comes with its end.
-	limit, burst := b.engine.Limit(), b.engine.Burst()
-	level := min(1, max(0, b.engine.TokensAt(end)))
-	b.paused, b.credit = until, 0
-	b.engine = rate.NewLimiter(limit, burst)
-	b.engine.AllowN(end.Add(-seconds(level/float64(limit))), burst)
-	ahead := -level
-	for t := b.head; t != nil; {
-		next := t.next
-		wait := until - now
-		if lack := ahead + float64(t.n); lack > 0 {
-			wait = after(wait, seconds(lack/float64(limit)))
-		}
-		if after(now, wait) >= t.limit {
+	b.paused = until
+	b.ration(now)
+	b.sweep(now)
+}
+
+// Set implements Bucket.
+func (b *bucket) Set(r policy.Rate) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.env.now()
+	b.unbook(now)
+	at := b.env.time(b.start(now))
+	b.engine.SetLimitAt(at, rate.Limit(r.PerSecond))
+	b.engine.SetBurstAt(at, r.Burst)
+	b.sweep(now)
+}
+
+// sweep refuses those in the queue that can no longer make it, and books for
+// the head.
+func (b *bucket) sweep(now instant) {
+	start := b.start(now)
+	lack := -b.level(b.env.time(start))
+	for w := b.queue.head; w != nil; {
+		t := w.self
+		w = w.next
+		if wait := b.until(now, start, lack+float64(t.n)); after(now, wait) >= t.limit {
 			b.refuse(t, wait)
 		} else {
-			ahead += float64(t.n)
+			lack += float64(t.n)
 		}
-		t = next
 	}
 	b.promote(now)
 }
 
-func (t *turn) wake() {
-	select {
-	case t.signal <- struct{}{}:
-	default:
-	}
-}
-
-// link puts t behind prev, nil for the head.
-func (b *bucket) link(t, prev *turn) {
-	t.prev = prev
-	if prev == nil {
-		t.next, b.head = b.head, t
-	} else {
-		t.next, prev.next = prev.next, t
-	}
-	if t.next == nil {
-		b.tail = t
-	} else {
-		t.next.prev = t
-	}
-}
-
-func (b *bucket) unlink(t *turn) {
-	if t.prev == nil {
-		b.head = t.next
-	} else {
-		t.prev.next = t.next
-	}
-	if t.next == nil {
-		b.tail = t.prev
-	} else {
-		t.next.prev = t.prev
-	}
-	t.prev, t.next = nil, nil
+// Rests implements Handle.
+func (b *bucket) Rests() (idle, free bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.env.now()
+	free = b.queue.head == nil && now >= b.paused
+	return free && b.level(b.env.time(now)) >= float64(b.engine.Burst()), free
 }

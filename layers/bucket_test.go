@@ -19,9 +19,9 @@ func TestLateWaiters(t *testing.T) {
 		t.Fatal("the first turn is not there")
 	}
 	at := func(d time.Duration) time.Time { return env.epoch.Add(d) }
-	first := b.Join(1, time.Time{}, false)
-	hasty := b.Join(1, at(2500*time.Millisecond), false)
-	last := b.Join(1, time.Time{}, false)
+	first := b.Join(1, time.Time{}, env.ticket(), false)
+	hasty := b.Join(1, at(2500*time.Millisecond), env.ticket(), false)
+	last := b.Join(1, time.Time{}, env.ticket(), false)
 	mock.Set(at(3 * time.Second)) // and nobody has asked meanwhile
 	for name, want := range map[string]struct {
 		turn    Turn
@@ -44,14 +44,14 @@ func TestDueHeadIsNotChargedTwice(t *testing.T) {
 	for name, touch := range map[string]func(b *bucket){
 		"refund":     func(b *bucket) { b.Refund(0) },
 		"set":        func(b *bucket) { b.Set(policy.Rate{PerSecond: 1, Burst: 1}) },
-		"join first": func(b *bucket) { b.Join(1, time.Time{}, true).Leave() },
-		"leave":      func(b *bucket) { b.Join(1, time.Time{}, false).Leave() },
+		"join first": func(b *bucket) { b.Join(1, time.Time{}, 0, false).Leave() },
+		"leave":      func(b *bucket) { b.Join(1, time.Time{}, b.env.ticket(), false).Leave() },
 	} {
 		mock := clock.NewMock()
 		env := (&Env{Clock: mock}).ready()
 		b := env.newBucket(policy.Rate{PerSecond: 1, Burst: 1})
 		b.Take(1)
-		turn := b.Join(1, time.Time{}, false)
+		turn := b.Join(1, time.Time{}, env.ticket(), false)
 		mock.Add(time.Second + time.Millisecond)
 		touch(b)
 		if over, refused, again := turn.Due(); !over || refused > 0 {

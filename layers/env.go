@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -32,6 +33,7 @@ type Env struct {
 	alarms sync.Pool // of *alarm, stopped
 	hooks  sync.Pool // of *hooks, that tell nobody
 	states states
+	drawn  atomic.Uint64       // tickets
 	extra  keyed[*extraBudget] // by origin
 }
 
@@ -73,6 +75,9 @@ func (e *Env) soon(f func()) {
 	}
 	e.Clock.AfterFunc(0, f)
 }
+
+// ticket returns a number larger than all before.
+func (e *Env) ticket() uint64 { return e.drawn.Add(1) }
 
 // instant converts a point in time, time converts back.
 func (e *Env) instant(t time.Time) instant { return t.Sub(e.epoch) }

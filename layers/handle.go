@@ -34,8 +34,10 @@ type Bucket interface {
 	// Predict returns how long n turns would have to be waited for.
 	Predict(n int) time.Duration
 	// Join queues for n turns, which are of no use at limit or later; a zero
-	// limit is none. first puts them before all others that wait.
-	Join(n int, limit time.Time, first bool) Turn
+	// limit is none. Its place is that of the ticket, lower ones first; no two
+	// that wait have the same. keeps says that the turn is to keep its place
+	// until Take, once it is due: it is one of several that are taken together.
+	Join(n int, limit time.Time, ticket uint64, keeps bool) Turn
 	// Refund gives back n turns that nothing was sent for.
 	Refund(n int)
 	// Pause lets no turn come before until. A pause is never shortened.
@@ -46,14 +48,17 @@ type Bucket interface {
 
 // Turn is a place in the queue of a [Bucket].
 type Turn interface {
-	// Due reports that the wait is over. The turn is granted then, or refused
+	// Due reports that the wait is over. The turn is there then, or refused
 	// because it would have to be waited for, for as long as refused says. If
 	// it is not over, again is when to ask the next time; zero: when there is
 	// a signal.
 	Due() (over bool, refused time.Duration, again time.Time)
 	// Signal has a value when Due should be asked.
 	Signal() <-chan struct{}
-	// Leave leaves the queue, or gives back what was granted.
+	// Take takes a turn that is there. It fails only for one that keeps its
+	// place, and then leaves it in the queue.
+	Take() bool
+	// Leave leaves the queue, or gives back a turn that is there.
 	Leave()
 }
 
@@ -73,7 +78,6 @@ type Pass struct {
 	by Settler
 
 	// Of a Breaker, and under its mutex.
-	done    func(error)
 	era     int
 	lease   instant // a probe that has not settled by then is given up
 	settled bool
@@ -108,8 +112,8 @@ type Slots interface {
 	Handle
 	// Take takes a slot, if there is one and nobody waits for it.
 	Take() bool
-	// Join queues for a slot.
-	Join() Place
+	// Join queues for a slot, in the place of the ticket: see Bucket.
+	Join(ticket uint64) Place
 	// Release gives back a slot that was taken.
 	Release()
 	// Set applies the numbers of f.

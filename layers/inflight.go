@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -19,17 +18,23 @@ import (
 func InFlight(env *Env, id policy.StateID, f policy.InFlight) Layer {
 	f = policy.Defaults().With(policy.Settings{InFlight: f}).InFlight
 	return env.layer(rankInFlight, "", func(env *Env, next sender) sender {
-		states := statesOf[Slots](env, id)
-		states.set(f.Max, func(k stateKey) Slots {
-			if env.Store != nil {
-				if s := env.Store.Slots(id, k.String(), f); s != nil {
-					return s
-				}
-			}
-			return &slots{max: f.Max}
-		}, func(s Slots) { s.Set(f) })
+		states := statesOf(env, id, slotSets)
+		states.set(policy.Settings{InFlight: f})
 		return &inFlight{env: env, next: next, states: states, key: keyOf(f.Key), maxWait: f.MaxWait}
 	})
+}
+
+var slotSets = kind[Slots]{
+	numbers: func(s policy.Settings) any { return s.InFlight.Max },
+	make: func(e *Env, id policy.StateID, key stateKey, s policy.Settings) Slots {
+		if e.Store != nil {
+			if f := e.Store.Slots(id, key.String(), s.InFlight); f != nil {
+				return f
+			}
+		}
+		return &slots{max: s.InFlight.Max}
+	},
+	apply: func(f Slots, s policy.Settings) { f.Set(s.InFlight) },
 }
 
 type inFlight struct {
@@ -45,14 +50,14 @@ type slots struct {
 	mu    sync.Mutex
 	max   int
 	used  int
-	queue []*place
+	queue queue[*place]
 }
 
 // Rests implements Handle.
 func (s *slots) Rests() (idle, free bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	free = s.used == 0 && len(s.queue) == 0
+	free = s.used == 0 && s.queue.head == nil
 	return free, free
 }
 
@@ -67,11 +72,8 @@ func (s *slots) Set(f policy.InFlight) {
 // wake tells the first in the queue that there is a slot. The mutex must be
 // held.
 func (s *slots) wake() {
-	if len(s.queue) > 0 && s.used < s.max {
-		select {
-		case s.queue[0].signal <- struct{}{}:
-		default:
-		}
+	if s.queue.head != nil && s.used < s.max {
+		s.queue.head.wake()
 	}
 }
 
@@ -79,7 +81,7 @@ func (s *slots) wake() {
 func (s *slots) Take() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.used >= s.max || len(s.queue) > 0 {
+	if s.used >= s.max || s.queue.head != nil {
 		return false
 	}
 	s.used++
@@ -95,22 +97,24 @@ func (s *slots) Release() {
 }
 
 // Join implements Slots.
-func (s *slots) Join() Place {
+func (s *slots) Join(ticket uint64) Place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := &place{s: s, signal: make(chan struct{}, 1)}
-	s.queue = append(s.queue, p)
+	p := &place{s: s}
+	p.waiter = newWaiter(p, ticket)
+	s.queue.add(&p.waiter)
 	s.wake()
 	return p
 }
 
 // place is a place in the queue of slots.
 type place struct {
-	s      *slots
-	signal chan struct{}
+	waiter[*place]
+
+	s *slots
 }
 
-func (p *place) free() bool { return p.s.used < p.s.max && len(p.s.queue) > 0 && p.s.queue[0] == p }
+func (p *place) free() bool { return p.s.used < p.s.max && p.s.queue.head == &p.waiter }
 
 // Free implements Place.
 func (p *place) Free() bool {
@@ -126,20 +130,17 @@ func (p *place) Take() bool {
 	if !p.free() {
 		return false
 	}
-	p.s.queue = p.s.queue[1:]
+	p.s.queue.remove(&p.waiter)
 	p.s.used++
 	p.s.wake()
 	return true
 }
 
-// Signal implements Place.
-func (p *place) Signal() <-chan struct{} { return p.signal }
-
 // Leave implements Place.
 func (p *place) Leave() {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	p.s.queue = slices.DeleteFunc(p.s.queue, func(q *place) bool { return q == p })
+	p.s.queue.remove(&p.waiter)
 	p.s.wake()
 }
 
@@ -175,8 +176,9 @@ func (l *inFlight) send(a *attempt, req *http.Request) (*http.Response, error) {
 
 var errNoSlot = errors.New("too many sends are in flight")
 
-// wait waits for a slot. The turn of a rate budget is given back meanwhile, and
-// taken anew, before all who wait for one, once there is a slot.
+// wait waits for a slot. The turn of a rate budget is given back meanwhile. Once
+// there is a slot, the turn is taken anew, or waited for where the call's ticket
+// stands in that queue: either wait holds nothing, and MaxWait bounds both.
 func (l *inFlight) wait(a *attempt, s Slots) error {
 	now := l.env.now()
 	refused := func(reason string) error {
@@ -191,15 +193,9 @@ func (l *inFlight) wait(a *attempt, s Slots) error {
 	// The deadline, if it comes before, ends the attempt and with it the wait.
 	limit := after(now, l.maxWait)
 	a.emit(Event{Kind: KindWait, Phase: PhaseInFlight, Wait: min(limit, a.call.deadline()) - now})
-	p := s.Join()
-	taken := false
-	defer func() {
-		if !taken {
-			p.Leave()
-		}
-	}()
-	held := a.turns.held
-	for {
+	p := s.Join(a.order())
+	defer func() { p.Leave() }() // which does nothing once it is taken
+	for had := a.turns.held; ; {
 		a.turns.refund()
 		for !p.Free() {
 			if l.env.now() >= limit {
@@ -212,12 +208,14 @@ func (l *inFlight) wait(a *attempt, s Slots) error {
 		if err := a.recheck(); err != nil {
 			return err
 		}
-		if held {
-			if err := a.turns.take(a, true); err != nil {
+		if had && !a.turns.tryAgain() {
+			p.Leave() // a free slot is for who can use it
+			if err := a.turns.take(a, limit); err != nil {
 				return err
 			}
+			p = s.Join(a.order())
 		}
-		if taken = p.Take(); taken {
+		if p.Take() {
 			return nil
 		}
 	}

@@ -1,9 +1,12 @@
 package layers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/layers/internal/hint"
@@ -36,7 +39,7 @@ func RateBudget(env *Env, budgets ...Budget) Layer {
 type rateBudget struct {
 	env     *Env
 	next    sender
-	budgets []budget
+	budgets []*budget
 }
 
 // budget is one budget as a layer uses it.
@@ -46,37 +49,51 @@ type budget struct {
 	cost    func(*http.Request) int
 	burst   int
 	maxWait time.Duration
+	pace    time.Duration // what one token takes to come
 }
 
 // budget returns a budget whose state is that of its identity, with the
 // numbers of b from now on.
-func (e *Env) budget(b Budget) budget {
-	type numbers struct {
-		perSecond float64
-		burst     int
+func (e *Env) budget(b Budget) *budget {
+	states := statesOf(e, b.ID, buckets)
+	states.set(policy.Settings{Rate: b.Rate})
+	return &budget{
+		states: states, key: keyOf(b.Key), cost: b.Cost, burst: b.Burst, maxWait: b.MaxWait, pace: seconds(1 / b.PerSecond),
 	}
-	states := statesOf[Bucket](e, b.ID)
-	states.set(numbers{b.PerSecond, b.Burst}, func(k stateKey) Bucket {
+}
+
+var buckets = kind[Bucket]{
+	numbers: func(s policy.Settings) any {
+		return struct {
+			perSecond float64
+			burst     int
+		}{s.Rate.PerSecond, s.Rate.Burst}
+	},
+	make: func(e *Env, id policy.StateID, key stateKey, s policy.Settings) Bucket {
 		if e.Store != nil {
-			if s := e.Store.Bucket(b.ID, k.String(), b.Rate); s != nil {
-				return s
+			if b := e.Store.Bucket(id, key.String(), s.Rate); b != nil {
+				return b
 			}
 		}
-		return e.newBucket(b.Rate)
-	}, func(s Bucket) { s.Set(b.Rate) })
-	return budget{states: states, key: keyOf(b.Key), cost: b.Cost, burst: b.Burst, maxWait: b.MaxWait}
+		return e.newBucket(s.Rate)
+	},
+	apply: func(b Bucket, s policy.Settings) { b.Set(s.Rate) },
 }
 
 // claim is what a send takes from one bucket.
 type claim struct {
-	b Bucket
-	n int
+	b  Bucket
+	n  int
+	of *budget
 }
 
 // takeAll takes every claim, or none.
 func takeAll(claims []claim) bool {
+	if _, local := claims[len(claims)-1].b.(*bucket); local && len(claims) > 1 {
+		return takeTogether(claims)
+	}
 	for i, c := range claims {
-		if !c.b.Take(c.n) {
+		if c.n > 0 && !c.b.Take(c.n) {
 			refundAll(claims[:i])
 			return false
 		}
@@ -84,28 +101,32 @@ func takeAll(claims []claim) bool {
 	return true
 }
 
-func refundAll(claims []claim) {
-	for _, c := range claims {
-		c.b.Refund(c.n)
-	}
-}
-
-// slowest returns the index of the claim that has to wait longest, and how
-// long.
-func slowest(claims []claim) (slow int, wait time.Duration) {
-	for i, c := range claims {
-		if w := c.b.Predict(c.n); w > wait {
-			slow, wait = i, w
+// takeTogether does so in buckets of this process, which nobody else sees in
+// between.
+func takeTogether(claims []claim) bool {
+	for i, c := range claims { // in one order everywhere
+		if b := c.b.(*bucket); i == 0 || b != claims[i-1].b { // All are, as they are ordered.
+			b.mu.Lock()
+			defer b.mu.Unlock()
 		}
 	}
-	return slow, wait
+	for i, c := range claims {
+		b := c.b.(*bucket)
+		if c.n > 0 && !b.spend(b.env.now(), c.n) {
+			for _, taken := range claims[:i] {
+				taken.b.(*bucket).credit += float64(taken.n)
+			}
+			return false
+		}
+	}
+	return true
 }
 
 // turns is what an attempt holds of the rate budgets.
 type turns struct {
-	l      *rateBudget
 	claims []claim
 	one    [1]claim
+	ticket uint64 // its place in every queue; 0: it has not waited
 	held   bool
 }
 
@@ -114,7 +135,7 @@ func (l *rateBudget) send(a *attempt, req *http.Request) (*http.Response, error)
 	if err := t.claim(l, req); err != nil {
 		return nil, a.refuse(err)
 	}
-	if err := t.take(a, false); err != nil {
+	if err := t.take(a, 0); err != nil {
 		return nil, err
 	}
 	resp, err := l.next.send(a, req)
@@ -130,120 +151,245 @@ func (l *rateBudget) send(a *attempt, req *http.Request) (*http.Response, error)
 
 // claim notes what req takes of each budget.
 func (t *turns) claim(l *rateBudget, req *http.Request) *Error {
-	t.l, t.held = l, false
+	t.held = false
 	t.claims = t.one[:0]
 	for _, b := range l.budgets {
 		n := 1
 		if b.cost != nil {
 			n = b.cost(req)
 		}
-		switch {
-		case n < 0 || n > b.burst:
+		if n < 0 || n > b.burst {
 			return &Error{
 				Layer: rankRate.String(), Phase: PhaseRate, Reason: ReasonCost,
 				Err: fmt.Errorf("the request costs %d of a budget whose burst is %d: raise Rate.Burst or lower its cost", n, b.burst),
 			}
-		case n > 0:
-			t.claims = append(t.claims, claim{b.states.of(b.key, req), n})
 		}
+		t.claims = append(t.claims, claim{b.states.of(b.key, req), n, b})
+	}
+	if len(t.claims) > 1 { // the order in which takeAll locks
+		slices.SortStableFunc(t.claims, func(a, b claim) int { return cmp.Compare(lockOrder(a.b), lockOrder(b.b)) })
 	}
 	return nil
+}
+
+// lockOrder is the same everywhere. What another store shares is not locked,
+// and comes last: what it has to be asked for may fail, and take its time.
+func lockOrder(b Bucket) uint64 {
+	if local, ok := b.(*bucket); ok {
+		return local.id
+	}
+	return math.MaxUint64
 }
 
 var errTurn = errors.New("the rate budget has no turn in time")
 
 // take takes a turn in each budget, all or none, and waits for them holding
-// none. first puts it before all others that wait.
-func (t *turns) take(a *attempt, first bool) error {
-	waited := false
-	for !takeAll(t.claims) {
-		slow, wait := slowest(t.claims)
-		limit, reason := t.limit(a.call)
-		if !first && after(t.l.env.now(), wait) >= limit {
-			return a.refuse(t.tooLate(a.call, wait, limit, reason))
-		}
-		a.emit(Event{Kind: KindWait, Phase: PhaseRate, Wait: wait})
-		var latest time.Time
-		if limit != never {
-			latest = t.l.env.time(limit)
-		}
-		turn := t.claims[slow].b.Join(t.claims[slow].n, latest, first)
-		refused, err := a.await(turn)
-		switch {
-		case err != nil:
+// none. A limit other than 0, the instant of the latest turn, is that of a call
+// that had its turn, and returned it to wait for something else.
+func (t *turns) take(a *attempt, limit instant) error {
+	if !takeAll(t.claims) {
+		if err := t.queue(a, limit); err != nil {
 			return err
-		case refused > 0:
-			return a.refuse(t.tooLate(a.call, refused, limit, reason))
 		}
-		waited, first = true, true // from now on, it has waited its turn
-		t.claims[0], t.claims[slow] = t.claims[slow], t.claims[0]
-		if takeAll(t.claims[1:]) {
-			break
+		if err := a.recheck(); err != nil {
+			refundAll(t.claims)
+			return err
 		}
-		turn.Leave() // the others have run dry meanwhile
 	}
 	t.held = true
-	if waited {
-		if err := a.recheck(); err != nil {
-			t.refund()
+	return nil
+}
+
+// tryAgain takes the turns that were returned, if they are there.
+func (t *turns) tryAgain() bool {
+	t.held = takeAll(t.claims)
+	return t.held
+}
+
+func (t *turns) refund() {
+	if t.held {
+		t.held = false
+		refundAll(t.claims)
+	}
+}
+
+func refundAll(claims []claim) {
+	for _, c := range claims {
+		if c.n > 0 {
+			c.b.Refund(c.n)
+		}
+	}
+}
+
+// order draws the ticket of an attempt that has to wait.
+func (a *attempt) order() uint64 {
+	if a.turns.ticket == 0 {
+		a.turns.ticket = a.call.env.ticket()
+	}
+	return a.turns.ticket
+}
+
+// queue waits until there is a turn in each budget, and takes them at one
+// instant. It stands in the queue of the slowest. Once it is its turn there, it
+// keeps its place while it goes to the front of the other queues, where its
+// ticket is old by now; calls that need only one of the budgets can thus not
+// starve it. A place is kept no longer than a turn or two of another budget
+// take, so that a pause of one holds up nobody who does not need it.
+func (t *turns) queue(a *attempt, limit instant) error {
+	q := newQueuing(t, a, limit)
+	next, wait := q.slowest()
+	if limit == 0 && after(q.now(), wait) >= q.places[next].limit {
+		return q.tooLate(next, wait)
+	}
+	a.emit(Event{Kind: KindWait, Phase: PhaseRate, Wait: wait})
+	defer q.leave(-1)
+	for next >= 0 {
+		first := next
+		q.leave(first)
+		if _, err := q.await(first, never); err != nil {
 			return err
+		}
+		next = -1
+		for i := range q.places {
+			if i == first || t.claims[i].n == 0 {
+				continue
+			}
+			there, err := q.await(i, after(0, 2*time.Duration(t.claims[i].n)*t.claims[i].of.pace))
+			if err != nil {
+				return err
+			}
+			if !there {
+				next = i
+				break
+			}
+		}
+		if next < 0 {
+			next = q.take()
 		}
 	}
 	return nil
 }
 
-// limit returns before which instant a turn must come, and why.
-func (t *turns) limit(c *Call) (limit instant, reason string) {
-	limit, reason = c.deadline(), ReasonDeadline
-	for _, b := range t.l.budgets {
-		var l instant
-		switch {
-		case b.maxWait < 0: // Off: no wait
-			l = t.l.env.now() + 1
-		case b.maxWait > 0:
-			l = after(t.l.env.now(), b.maxWait) + 1 // a turn after it comes too late
-		default:
+// queuing is an attempt that stands in queues.
+type queuing struct {
+	*turns
+	a      *attempt
+	places []queued
+}
+
+// queued is what it has to do with one budget.
+type queued struct {
+	turn   Turn    // nil: it is not in the queue
+	limit  instant // a turn at this or later comes too late
+	reason string  // why
+}
+
+func newQueuing(t *turns, a *attempt, limit instant) *queuing {
+	q := &queuing{turns: t, a: a, places: make([]queued, len(t.claims))}
+	end, now := a.call.deadline(), q.now()
+	for i := range q.places {
+		p := &q.places[i]
+		p.limit, p.reason = end, ReasonDeadline
+		longest := never
+		switch wait := t.claims[i].of.maxWait; {
+		case limit > 0:
+			longest = limit
+		case wait < 0: // Off: no wait
+			longest = now
+		case wait > 0:
+			longest = after(now, wait)
+		}
+		if longest < end {
+			p.limit, p.reason = after(longest, 1), ReasonMaxWait
+		}
+	}
+	return q
+}
+
+func (q *queuing) now() instant { return q.a.call.env.now() }
+
+// slowest returns which turn has to be waited for longest, and how long.
+func (q *queuing) slowest() (slow int, wait time.Duration) {
+	for i, c := range q.claims {
+		if c.n == 0 {
 			continue
 		}
-		if l < limit {
-			limit, reason = l, ReasonMaxWait
+		if w := c.b.Predict(c.n); w > wait || q.claims[slow].n == 0 {
+			slow, wait = i, w
 		}
 	}
-	return limit, reason
+	return slow, wait
 }
 
-func (t *turns) tooLate(c *Call, wait time.Duration, limit instant, reason string) *Error {
-	return &Error{
-		Layer: rankRate.String(), Phase: PhaseRate, Limit: max(0, limit-t.l.env.now()), RetryAfter: wait,
-		Reason: reason, Err: errTurn, timeout: reason == ReasonDeadline, Elapsed: t.l.env.now() - c.start,
+// await waits until a turn is there. It gives up, for now, a wait longer than
+// patience.
+func (q *queuing) await(i int, patience time.Duration) (there bool, err error) {
+	p, c := &q.places[i], q.claims[i]
+	env := q.a.call.env
+	if p.turn == nil {
+		limit, latest := p.limit, time.Time{}
+		if p.reason == ReasonMaxWait {
+			limit = max(limit, q.now()+1) // what is there need not be waited for
+		}
+		if limit != never {
+			latest = env.time(limit)
+		}
+		p.turn = c.b.Join(c.n, latest, q.a.order(), len(q.claims) > 1)
 	}
-}
-
-func (t *turns) refund() {
-	if !t.held {
-		return
-	}
-	t.held = false
-	refundAll(t.claims)
-}
-
-// await waits until a turn is granted, or refused because it would have to be
-// waited for so long. It fails if the attempt ends before.
-func (a *attempt) await(t Turn) (refused time.Duration, err error) {
 	for {
-		over, refused, again := t.Due()
-		if over && a.Err() == nil {
-			return refused, nil
+		over, refused, again := p.turn.Due()
+		switch {
+		case refused > 0:
+			p.turn = nil
+			return false, q.tooLate(i, refused)
+		case over && q.a.Err() == nil:
+			return true, nil
 		}
 		at := never
 		if !again.IsZero() {
-			at = a.call.env.instant(again)
+			at = env.instant(again)
 		}
-		if err := a.waitUntil(at, t.Signal()); err != nil {
-			t.Leave()
-			return 0, err
+		if patience < never && at-q.now() > patience {
+			return false, nil
+		}
+		if err := q.a.waitUntil(at, p.turn.Signal()); err != nil {
+			return false, err
 		}
 	}
+}
+
+// take takes all turns, or returns which one is no longer there.
+func (q *queuing) take() (missing int) {
+	for i := range q.places {
+		p := &q.places[i]
+		if p.turn == nil {
+			continue
+		}
+		if !p.turn.Take() {
+			refundAll(q.claims[:i])
+			return i
+		}
+		p.turn = nil
+	}
+	return -1
+}
+
+// leave leaves every queue but one.
+func (q *queuing) leave(but int) {
+	for i := range q.places {
+		if p := &q.places[i]; i != but && p.turn != nil {
+			p.turn.Leave()
+			p.turn = nil
+		}
+	}
+}
+
+func (q *queuing) tooLate(i int, wait time.Duration) error {
+	p, now := q.places[i], q.now()
+	return q.a.refuse(&Error{
+		Layer: rankRate.String(), Phase: PhaseRate, Limit: max(0, p.limit-now), RetryAfter: wait,
+		Reason: p.reason, Err: errTurn, timeout: p.reason == ReasonDeadline, Elapsed: now - q.a.call.start,
+	})
 }
 
 // waitUntil waits for an instant or a signal. It fails if the attempt ends
@@ -259,9 +405,6 @@ func (a *attempt) waitUntil(at instant, signal <-chan struct{}) error {
 
 // listen pauses the budgets as the server asks.
 func (l *rateBudget) listen(t *turns, resp *http.Response) {
-	if len(t.claims) == 0 {
-		return
-	}
 	now := l.env.Clock.Now()
 	var wait time.Duration
 	switch resp.StatusCode {

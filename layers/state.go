@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"maps"
 	"net/http"
 	"reflect"
 	"strings"
@@ -28,6 +29,9 @@ func (k stateKey) String() string {
 // room, or else one that is free; the least recently used ones are found first.
 // If there is none, a new key gets a state that is not kept.
 type keyed[T Handle] struct {
+	env  *Env
+	id   policy.StateID
+	kind kind[T]
 	live sync.Map // of stateKey to *kept[T]
 
 	mu      sync.Mutex
@@ -51,18 +55,28 @@ func keyOf(k policy.KeyFunc) policy.KeyFunc {
 	return k
 }
 
-// set makes states with other numbers from now on, and applies them to those
+// kind is what a set has to know of its states.
+type kind[T Handle] struct {
+	// numbers are those of the settings that the states go by, to be compared.
+	numbers func(policy.Settings) any
+	make    func(*Env, policy.StateID, stateKey, policy.Settings) T
+	apply   func(T, policy.Settings)
+}
+
+// set makes states with the numbers of s from now on, and applies them to those
 // that there are.
-func (k *keyed[T]) set(numbers any, create func(stateKey) T, apply func(T)) {
+func (k *keyed[T]) set(s policy.Settings) {
 	k.mu.Lock()
+	numbers := k.kind.numbers(s)
 	same := k.numbers == numbers
-	k.numbers, k.create = numbers, create
+	k.numbers = numbers
+	k.create = func(key stateKey) T { return k.kind.make(k.env, k.id, key, s) }
 	k.mu.Unlock()
 	if same {
 		return
 	}
-	for _, s := range k.all() {
-		apply(s)
+	for _, state := range k.all() {
+		k.kind.apply(state, s)
 	}
 }
 
@@ -170,11 +184,13 @@ func (k *keyed[T]) all() []T {
 // layers that use them.
 type states struct {
 	mu   sync.Mutex
-	sets map[policy.StateID]any
+	sets map[policy.StateID]stateSet
 }
 
+type stateSet interface{ set(policy.Settings) }
+
 // statesOf returns the states of an identity.
-func statesOf[T Handle](e *Env, id policy.StateID) *keyed[T] {
+func statesOf[T Handle](e *Env, id policy.StateID, of kind[T]) *keyed[T] {
 	s := &e.states
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,9 +198,27 @@ func statesOf[T Handle](e *Env, id policy.StateID) *keyed[T] {
 		return set
 	}
 	if s.sets == nil {
-		s.sets = map[policy.StateID]any{}
+		s.sets = map[policy.StateID]stateSet{}
 	}
-	set := new(keyed[T])
+	set := &keyed[T]{env: e, id: id, kind: of}
 	s.sets[id] = set
 	return set
+}
+
+// Apply gives the states that there are the numbers of a new policy, also those
+// that calls are waiting for. numbers returns them by the identity of a state;
+// one that it does not know is left to the calls that use it, and forgotten.
+func (e *Env) Apply(numbers func(policy.StateID) (policy.Settings, bool)) {
+	e.states.mu.Lock()
+	sets := maps.Clone(e.states.sets)
+	e.states.mu.Unlock()
+	for id, set := range sets {
+		if s, ok := numbers(id); ok {
+			set.set(s)
+			continue
+		}
+		e.states.mu.Lock()
+		delete(e.states.sets, id)
+		e.states.mu.Unlock()
+	}
 }

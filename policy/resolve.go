@@ -178,6 +178,18 @@ func (t *Table) record(m *merged, on bool) {
 	}
 }
 
+// Numbers returns the numbers of a state, each in its section: of a named
+// budget, in Rate. ok is false if no route has such a state.
+func (t *Table) Numbers(id StateID) (s Settings, ok bool) {
+	for _, f := range numbers[id.Section] {
+		if v, found := t.states[stateNumber{id, f}]; found {
+			ref{field: f}.in(&s).Set(reflect.ValueOf(v))
+			ok = true
+		}
+	}
+	return s, ok
+}
+
 // agree refuses a line that gives a state other numbers than those on record.
 func (t *Table) agree(m *merged, found *faults) {
 	for main := range m.mains {

@@ -52,11 +52,13 @@ func (b fleetBucket) Take(n int) bool {
 	b.s.turns -= n
 	return true
 }
-func (fleetBucket) Predict(int) time.Duration             { return time.Hour }
-func (fleetBucket) Join(int, time.Time, bool) layers.Turn { panic("no turn is worth waiting for") }
-func (b fleetBucket) Refund(n int)                        { b.s.turns += n }
-func (fleetBucket) Pause(time.Time)                       {}
-func (fleetBucket) Set(policy.Rate)                       {}
+func (fleetBucket) Predict(int) time.Duration { return time.Hour }
+func (fleetBucket) Join(int, time.Time, uint64, bool) layers.Turn {
+	panic("no turn is worth waiting for")
+}
+func (b fleetBucket) Refund(n int)  { b.s.turns += n }
+func (fleetBucket) Pause(time.Time) {}
+func (fleetBucket) Set(policy.Rate) {}
 
 type fleetCircuit struct{ s *fleetStore }
 

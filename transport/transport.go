@@ -71,7 +71,8 @@ func New(cfg Config) (*Transport, error) {
 }
 
 // Update puts a policy in the place of the present one. Calls under way go on
-// under the old one, and shared state is kept by its identity. A policy that is
+// under the old one; shared state is kept by its identity, and has the new
+// numbers at once, for those that wait for it too. A policy that is
 // refused changes nothing; the error is New's. A view that the new policy has
 // no room for fails its calls before they are sent.
 func (t *Transport) Update(p policy.Policy) error { return t.update(p) }
@@ -83,6 +84,7 @@ func (s *stack) update(p policy.Policy) error {
 	}
 	s.compiling.Lock()
 	s.table.Store(table)
+	s.env.Apply(table.Numbers)
 	s.compiling.Unlock()
 	return nil
 }
