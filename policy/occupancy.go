@@ -14,19 +14,32 @@ type Occupancy struct {
 }
 
 // InFlight returns the number of calls, rounded up. It is math.MaxInt if
-// nothing bounds the stay.
+// nothing bounds the stay, and 0 if the rate is not above zero.
 func (o Occupancy) InFlight() int {
-	n := math.Ceil(o.PerSecond * o.Stay.Seconds())
-	if o.Stay <= 0 || n >= math.MaxInt {
+	n := o.PerSecond * o.Stay.Seconds()
+	if whole := math.Round(n); math.Abs(n-whole) <= n*tiny {
+		n = whole
+	}
+	n = math.Ceil(n)
+	switch {
+	case !(o.PerSecond > 0): // NaN, too
+		return 0
+	case o.Stay <= 0 || n >= math.MaxInt:
 		return math.MaxInt
 	}
 	return int(n)
 }
 
+// tiny is what the arithmetic of floating point may be off by: 1.1 x 50 is 55.
+const tiny = 1e-12
+
 // Fitting returns the longest stay at which no more than limit calls are under
 // way, in whole milliseconds.
 func (o Occupancy) Fitting(limit int) time.Duration {
-	stay := min(float64(limit)/o.PerSecond, maxDuration.Seconds())
+	if !(o.PerSecond > 0) {
+		return maxDuration
+	}
+	stay := min(float64(max(0, limit))/o.PerSecond*(1+tiny), maxDuration.Seconds())
 	return time.Duration(stay * float64(time.Second)).Truncate(time.Millisecond)
 }
 
@@ -97,13 +110,17 @@ func size(bytes int64) string {
 // Exceeds compares the number of calls with a limit that has a name, and says
 // what it comes to and what would fit. It is empty if they fit.
 func (o Occupancy) Exceeds(name string, limit int) string {
+	fitting := o.Fitting(limit)
 	switch {
 	case o.InFlight() <= limit:
 		return ""
 	case o.Stay <= 0:
-		return fmt.Sprintf("%g/s without a bound on their stay have none in flight, against %s %d; they fit if none stays longer than %v",
-			o.PerSecond, name, limit, o.Fitting(limit))
+		return fmt.Sprintf("%g/s without a bound on their stay are any number in flight, against %s %d; they fit if none stays longer than %v",
+			o.PerSecond, name, limit, fitting)
+	case fitting == 0:
+		return fmt.Sprintf("%g/s x %v = %d in flight at worst, against %s %d; no deadline would fit",
+			o.PerSecond, o.Stay, o.InFlight(), name, limit)
 	}
 	return fmt.Sprintf("%g/s x %v = %d in flight at worst, against %s %d; a deadline of %v would fit",
-		o.PerSecond, o.Stay, o.InFlight(), name, limit, o.Fitting(limit))
+		o.PerSecond, o.Stay, o.InFlight(), name, limit, fitting)
 }

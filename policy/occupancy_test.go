@@ -18,9 +18,14 @@ func TestOccupancy(t *testing.T) {
 		{Occupancy{50, 30 * time.Second}, 200, 1500, 4 * time.Second, "50/s x 30s = 1500 in flight at worst, against the limit of 200; a deadline of 4s would fit"},
 		{Occupancy{50, 4 * time.Second}, 200, 200, 4 * time.Second, ""},
 		{Occupancy{0.3, 10 * time.Second}, 2, 3, 6666 * time.Millisecond, "0.3/s x 10s = 3 in flight at worst, against the limit of 2; a deadline of 6.666s would fit"},
-		{Occupancy{PerSecond: 50}, 200, math.MaxInt, 4 * time.Second, "50/s without a bound on their stay have none in flight, against the limit of 200; they fit if none stays longer than 4s"},
-		{Occupancy{1e9, maxDuration}, 1, 31536000000000000, 0, "1e+09/s x 8760h0m0s = 31536000000000000 in flight at worst, against the limit of 1; a deadline of 0s would fit"},
+		{Occupancy{PerSecond: 50}, 200, math.MaxInt, 4 * time.Second, "50/s without a bound on their stay are any number in flight, against the limit of 200; they fit if none stays longer than 4s"},
+		{Occupancy{1e9, maxDuration}, 1, 31536000000000000, 0, "1e+09/s x 8760h0m0s = 31536000000000000 in flight at worst, against the limit of 1; no deadline would fit"},
 		{Occupancy{0, time.Second}, 1, 0, maxDuration, ""},
+		{Occupancy{}, 1, 0, maxDuration, ""},
+		{Occupancy{-1, time.Second}, 1, 0, maxDuration, ""},
+		{Occupancy{math.NaN(), time.Second}, 1, 0, maxDuration, ""},
+		{Occupancy{1.1, 50 * time.Second}, 55, 55, 50 * time.Second, ""},
+		{Occupancy{math.Inf(1), time.Second}, 5, math.MaxInt, 0, "+Inf/s x 1s = 9223372036854775807 in flight at worst, against the limit of 5; no deadline would fit"},
 	}
 	for _, test := range tests {
 		if got := test.o.InFlight(); got != test.calls {
@@ -31,6 +36,21 @@ func TestOccupancy(t *testing.T) {
 		}
 		if got := test.o.Exceeds("the limit of", test.limit); got != test.exceeds {
 			t.Errorf("%v: got %q, want %q", test.o, got, test.exceeds)
+		}
+	}
+}
+
+// TestFittingFits: a stay that is said to fit does.
+func TestFittingFits(t *testing.T) {
+	for tenths := 1; tenths < 1000; tenths++ {
+		for seconds := 1; seconds < 100; seconds++ {
+			o := Occupancy{float64(tenths) / 10, time.Duration(seconds) * time.Second}
+			if got, want := o.InFlight(), (tenths*seconds+9)/10; got != want {
+				t.Fatalf("%v: %d in flight, want %d", o, got, want)
+			}
+			if o.Stay = o.Fitting(seconds); o.InFlight() > seconds {
+				t.Fatalf("%v: %d in flight, want %d at most", o, o.InFlight(), seconds)
+			}
 		}
 	}
 }
