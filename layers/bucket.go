@@ -42,10 +42,10 @@ type turn struct {
 	limit instant // a turn at this or later is of no use
 	keeps bool    // its place, until Take
 
-	booked  bool          // the head has: its tokens are spent
-	at      instant       // when they are there
-	granted bool          // and nobody has taken it yet
-	refused time.Duration // the wait that is too long; 0: not refused
+	booked  *rate.Reservation // the head's: its tokens are spent
+	at      instant           // when they are there
+	granted bool              // and nobody has taken it yet
+	refused time.Duration     // the wait that is too long; 0: not refused
 }
 
 // level returns how many tokens there are at a time, below zero what is owed.
@@ -138,14 +138,17 @@ func (b *bucket) Join(n int, limit time.Time, ticket uint64, keeps bool) Turn {
 
 // promote books for the head, and lets go all that need not wait.
 func (b *bucket) promote(now instant) {
-	for w := b.queue.head; w != nil && !w.self.booked; w = b.queue.head {
+	for w := b.queue.head; w != nil && w.self.booked == nil; w = b.queue.head {
 		t := w.self
 		wait := b.wait(now, t.n)
-		if after(now, wait) >= t.limit || !b.engine.ReserveN(b.env.time(b.start(now)), t.n).OK() {
+		if t.n > b.engine.Burst() { // which is smaller now
+			wait = never
+		}
+		if after(now, wait) >= t.limit {
 			b.refuse(t, wait)
 			continue
 		}
-		t.booked, t.at = true, now+wait
+		t.booked, t.at = b.engine.ReserveN(b.env.time(b.start(now)), t.n), now+wait
 		b.queued -= t.n
 		t.wake()
 		if wait > 0 || t.keeps {
@@ -158,7 +161,7 @@ func (b *bucket) promote(now instant) {
 // unbook takes back what the head has booked, as if it never had. What is due
 // to one that does not keep its place was spent when it was.
 func (b *bucket) unbook(now instant) {
-	if b.queue.head == nil || !b.queue.head.self.booked {
+	if b.queue.head == nil || b.queue.head.self.booked == nil {
 		return
 	}
 	t := b.queue.head.self
@@ -166,9 +169,13 @@ func (b *bucket) unbook(now instant) {
 		b.grant(t)
 		return
 	}
-	t.booked = false
+	if at := b.env.time(b.start(now)); t.booked.DelayFrom(at) > 0 {
+		t.booked.CancelAt(at) // in full, as the newest
+	} else { // the engine takes it for spent
+		b.credit += float64(t.n)
+	}
+	t.booked = nil
 	b.queued += t.n
-	b.credit += float64(t.n)
 }
 
 func (b *bucket) grant(t *turn) {
@@ -185,7 +192,7 @@ func (b *bucket) refuse(t *turn, wait time.Duration) {
 }
 
 // due reports that t is the head and that its tokens are there.
-func (t *turn) due(now instant) bool { return t.booked && now >= t.at }
+func (t *turn) due(now instant) bool { return t.booked != nil && now >= t.at }
 
 // Due implements Turn. It lets the waiter go if its time has come.
 func (t *turn) Due() (over bool, refused time.Duration, again time.Time) {
@@ -196,7 +203,7 @@ func (t *turn) Due() (over bool, refused time.Duration, again time.Time) {
 	switch {
 	case t.granted || t.refused > 0:
 		return true, t.refused, again
-	case !t.booked:
+	case t.booked == nil:
 		return false, 0, again
 	case !t.due(now):
 		return false, 0, b.env.time(t.at)
@@ -207,8 +214,8 @@ func (t *turn) Due() (over bool, refused time.Duration, again time.Time) {
 	return true, 0, again
 }
 
-// Take implements Turn. One that has kept its place takes the tokens of now:
-// those behind it have not had what came meanwhile.
+// Take implements Turn. After a turn that has kept its place there is no more
+// than if its tokens had come only now.
 func (t *turn) Take() bool {
 	b := t.b
 	b.mu.Lock()
@@ -218,12 +225,9 @@ func (t *turn) Take() bool {
 	case t.granted:
 		t.granted = false
 	case t.keeps && t.due(now):
-		at := b.env.time(now)
-		b.credit += float64(t.n)
-		b.level(at)
-		b.engine.ReserveN(at, t.n)
+		b.lower(b.env.time(now), float64(b.engine.Burst()-t.n))
 		b.queue.remove(&t.waiter)
-		t.booked = false
+		t.booked = nil
 		b.promote(now)
 	default:
 		return false
@@ -237,7 +241,7 @@ func (t *turn) Leave() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.env.now()
-	if t.booked {
+	if t.booked != nil {
 		b.unbook(now) // which grants what is due
 	}
 	switch {
@@ -268,16 +272,19 @@ func (b *bucket) refund(now instant, n int) {
 // ration leaves no more at the end of a pause than the one turn that comes with
 // it: those that wait resume one by one rather than with a burst.
 func (b *bucket) ration(now instant) {
-	if now >= b.paused {
-		return
+	if now < b.paused {
+		b.lower(b.env.time(b.paused), 1)
 	}
-	end := b.env.time(b.paused)
-	excess := b.level(end) - 1
+}
+
+// lower leaves no more tokens than most at a time.
+func (b *bucket) lower(at time.Time, most float64) {
+	excess := b.level(at) - most
 	if excess <= 0 {
 		return
 	}
 	if whole := math.Ceil(excess - b.credit); whole > 0 {
-		b.engine.ReserveN(end, int(whole))
+		b.engine.ReserveN(at, int(whole))
 		b.credit += whole
 	}
 	b.credit -= excess

@@ -47,18 +47,23 @@ func TestDueHeadIsNotChargedTwice(t *testing.T) {
 		"join first": func(b *bucket) { b.Join(1, time.Time{}, 0, false).Leave() },
 		"leave":      func(b *bucket) { b.Join(1, time.Time{}, b.env.ticket(), false).Leave() },
 	} {
-		mock := clock.NewMock()
-		env := (&Env{Clock: mock}).ready()
-		b := env.newBucket(policy.Rate{PerSecond: 1, Burst: 1})
-		b.Take(1)
-		turn := b.Join(1, time.Time{}, env.ticket(), false)
-		mock.Add(time.Second + time.Millisecond)
-		touch(b)
-		if over, refused, again := turn.Due(); !over || refused > 0 {
-			t.Errorf("%s: the turn is put off to %v", name, again)
-		}
-		if wait := b.Predict(1); wait > time.Second {
-			t.Errorf("%s: the next turn comes in %v", name, wait)
+		for _, keeps := range []bool{false, true} {
+			mock := clock.NewMock()
+			env := (&Env{Clock: mock}).ready()
+			b := env.newBucket(policy.Rate{PerSecond: 1, Burst: 1})
+			b.Take(1)
+			turn := b.Join(1, time.Time{}, env.ticket(), keeps)
+			mock.Add(time.Second + time.Millisecond)
+			touch(b)
+			if over, refused, again := turn.Due(); !over || refused > 0 {
+				t.Errorf("%s, keeps %v: the turn is put off to %v", name, keeps, again)
+			}
+			if !turn.Take() {
+				t.Errorf("%s, keeps %v: the turn is lost", name, keeps)
+			}
+			if wait := b.Predict(1); wait > time.Second {
+				t.Errorf("%s, keeps %v: the next turn comes in %v", name, keeps, wait)
+			}
 		}
 	}
 }
