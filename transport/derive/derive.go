@@ -33,12 +33,14 @@ type Options struct {
 	// Confidence is how sure the bounds of a quantile are, each of them: from 0.5
 	// to below 1. Zero: 0.95.
 	Confidence float64
-	// Least is the shortest limit. Zero: 250 ms, since TCP takes 200 ms and more
-	// to send a lost packet again, and few samples have met one. Off: none.
+	// Least is the shortest limit, an hour at most. Zero: 250 ms, since TCP takes
+	// 200 ms and more to send a lost packet again, and few samples have met one.
+	// Off: none.
 	Least time.Duration
 	// Present returns the settings in force for a group, resolved, as
 	// [policy.Line.Resolve] has them. They stand beside those derived, and one
-	// that the data do not contradict is kept. Nil: not known.
+	// that the data do not contradict is kept, and one that they do is lowered no
+	// further than they are sure of. Nil: not known.
 	Present func(Group) policy.Settings
 }
 
@@ -60,6 +62,9 @@ func (o Options) withDefaults() (Options, error) {
 		if !(f.lo <= f.v && f.v <= f.hi) {
 			return o, fmt.Errorf("derive: Options.%s is %g, limit %g to %g", f.name, f.v, f.lo, f.hi)
 		}
+	}
+	if o.Least != policy.Off && (o.Least < 0 || o.Least > time.Hour) {
+		return o, fmt.Errorf("derive: Options.Least is %v, limit 1h, or Off", o.Least)
 	}
 	return o, nil
 }
@@ -293,8 +298,9 @@ func (l *Limit) round(least time.Duration) {
 // itself derived from a sample, which differs from this one by chance.
 const certain = 0.999
 
-// tooLong is how many times the derived limit one in force is not kept, even if
-// there are too few samples to be certain.
+// tooLong is how many times the derived limit one in force is not kept for want
+// of samples to be certain, and how many times the quantile its upper bound shows
+// that it is in doubt, as where a few in a hundred are of another kind.
 const tooLong = 1.5
 
 // keep keeps the limit in force, unless the data contradict it.
@@ -303,15 +309,22 @@ func (l *Limit) keep(basis *curve, at point, least time.Duration) {
 	if present == 0 {
 		present = inForce(basis.cut)
 	}
-	if present <= 0 || present < least || present > times(l.Exact, tooLong) || at.beyond || present == l.Value {
+	if present <= 0 || present < least || at.beyond || present == l.Value {
 		return
 	}
 	low, high := basis.bounds(l.Quantile, certain)
-	if present < times(low.at, l.Safety) || present > times(high.at, l.Safety) && !high.beyond {
-		return
+	if high.beyond && present > times(l.Exact, tooLong) {
+		high = point{at: l.High}
 	}
-	l.note("the samples cannot tell whether %v is better than the %v in force: that is kept", l.Value, present)
-	l.Value = present
+	switch most := sensible(times(high.at, l.Safety)); {
+	case present < max(at.at, times(low.at, l.Safety)):
+	case high.beyond || present <= max(most, times(high.at, l.Safety)):
+		l.note("the samples cannot tell whether %v is better than the %v in force: that is kept", l.Value, present)
+		l.Value = present
+	case high.at > times(at.at, tooLong):
+		l.note("raised from %v to %v: by these samples, the quantile may be %v, and what is in force is lowered no further than is certain", l.Value, most, brief(high.at))
+		l.Value = most
+	}
 }
 
 // inForce returns the limit that most of those that were cut short have met, to

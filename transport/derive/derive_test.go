@@ -178,6 +178,36 @@ func TestNoRatchet(t *testing.T) {
 	}
 }
 
+// TestNoRatchetInDoubt: calls of another kind, so few that a sample of them may
+// be on either side of the quantile, do not have the limit collapse.
+func TestNoRatchetInDoubt(t *testing.T) {
+	draw := func(r *rand.Rand) time.Duration {
+		if r.Float64() < 0.012 {
+			return 5*time.Second + time.Duration(r.Int64N(int64(time.Second)))
+		}
+		return 50*time.Millisecond + time.Duration(r.Int64N(int64(10*time.Millisecond)))
+	}
+	for _, n := range []int{350, 1000, 5000} {
+		for seed := range uint64(5) {
+			r := rand.New(rand.NewPCG(seed, uint64(n)))
+			limit := 30 * time.Second
+			all := []time.Duration{limit}
+			for range 10 {
+				s := new(Snapshot)
+				for range n {
+					s.Sample(chat, Call).Done.Add(draw(r))
+				}
+				o := Options{Present: func(Group) policy.Settings { return policy.Settings{Deadline: limit} }}
+				limit = limitOf(t, plan(t, s, o), chat, "Deadline").Value
+				all = append(all, limit)
+			}
+			if limit < 6*time.Second || all[1] > 15*time.Second {
+				t.Errorf("%d samples: the limits were %v", n, all)
+			}
+		}
+	}
+}
+
 // TestTooTight: a limit that ends many healthy calls is found out, and grows.
 func TestTooTight(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
@@ -428,6 +458,32 @@ func TestApplyTakesTheLargest(t *testing.T) {
 	}
 }
 
+// TestApplyToNestedRoutes: a route inherits from one that is more general, and
+// has room for its own limits all the same.
+func TestApplyToNestedRoutes(t *testing.T) {
+	s := new(Snapshot)
+	exactly(&s.Sample(Group{"all", ""}, Call).Done, 4_000, 500*time.Millisecond)
+	exactly(&s.Sample(Group{"slow", ""}, Headers).Done, 4_000, 20*time.Second)
+	exactly(&s.Sample(Group{"slow", ""}, Call).Done, 10, 20*time.Second) // too few
+	p, err := Derive(s, Options{})
+	if few := new(TooFewError); !errors.As(err, &few) {
+		t.Fatal(err)
+	}
+	routes := []policy.Route{{Pattern: "/slow/", Name: "slow"}, {Pattern: "/", Name: "all"}, {Pattern: "GET /slow/x"}}
+	applied, err := p.Apply(policy.Policy{Routes: routes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := policy.Compile(applied); err != nil {
+		t.Error(err)
+	}
+	for i, want := range []time.Duration{40 * time.Second, time.Second, 0} { // the last inherits
+		if got := applied.Routes[i].Deadline; got != want {
+			t.Errorf("%s: got %v, want %v", applied.Routes[i].Pattern, got, want)
+		}
+	}
+}
+
 // TestSecondAttempt: a deadline that retries cannot use says so.
 func TestSecondAttempt(t *testing.T) {
 	s := new(Snapshot)
@@ -464,6 +520,7 @@ func TestLeast(t *testing.T) {
 func TestOptions(t *testing.T) {
 	for _, o := range []Options{
 		{Quantile: 1}, {Quantile: 0.4}, {Quantile: math.NaN()}, {Safety: 0.5}, {Safety: 11}, {GapSafety: -1}, {Confidence: 1},
+		{Least: -2}, {Least: math.MinInt64}, {Least: 2 * time.Hour},
 	} {
 		if p, err := Derive(new(Snapshot), o); err == nil || p != nil {
 			t.Errorf("%+v is accepted", o)

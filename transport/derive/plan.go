@@ -60,43 +60,6 @@ func (p *Plan) Context(ctx context.Context, g Group) context.Context {
 	return ctx
 }
 
-// Apply returns the policy with the derived settings of each route in the place
-// of its own, so that all buckets of it can live with them: the largest of
-// each. A setting that some bucket has too few samples for is left as it is. Calls
-// that no route matches are the policy's own. It fails if a group's route is
-// not in the policy. Whether the outcome is sound is for policy.Compile to say.
-func (p *Plan) Apply(to policy.Policy) (policy.Policy, error) {
-	to.Routes = slices.Clone(to.Routes)
-	merged := map[string]policy.Settings{}
-	for g, own := range p.settings {
-		all := merged[g.Route]
-		for _, field := range fields {
-			if !p.lacking[[2]string{g.Route, field}] {
-				v := fieldIn(&all, field)
-				*v = max(*v, *fieldIn(&own, field))
-			}
-		}
-		merged[g.Route] = all
-	}
-	for name, s := range merged {
-		if name == "" {
-			conform(&s, policy.Defaults().With(to.Settings))
-			to.Settings = to.With(s)
-			continue
-		}
-		i := slices.IndexFunc(to.Routes, func(r policy.Route) bool { return cmp.Or(r.Name, r.Pattern) == name })
-		switch {
-		case i < 0 && name == Other: // several routes, beyond what a Recorder keeps apart
-			continue
-		case i < 0:
-			return to, fmt.Errorf("derive: the policy has no route %q", name)
-		}
-		conform(&s, policy.Defaults().With(to.Settings).With(to.Routes[i].Settings))
-		to.Routes[i].Settings = to.Routes[i].With(s)
-	}
-	return to, nil
-}
-
 // lack notes that a field cannot be set for a route as a whole.
 func (p *Plan) lack(route, field string) {
 	if p.lacking == nil {
