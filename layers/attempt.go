@@ -75,12 +75,12 @@ type attempt struct {
 	next   *attempt        // in Call.live
 	rare   *rare           // nil: all of it is zero
 
-	n       int32 // from 1
-	status  int32 // of the response
-	passes  int32 // times that it left our layers
-	answers int32 // responses that came straight from the base
-	depth   int32 // layers of others, or the base, that it is inside of
-	rank    rank  // the innermost of our layers that the send has left
+	n       int32        // from 1
+	status  int32        // of the response
+	passes  atomic.Int32 // times that it left our layers
+	answers int32        // responses that came straight from the base
+	depth   int32        // layers of others, or the base, that it is inside of
+	rank    rank         // the innermost of our layers that the send has left
 	phase   phase
 	sent    Sent
 
@@ -224,7 +224,7 @@ func (a *attempt) enterPhase(p phase, now instant) {
 	}
 	if d := p.limit(a.limits); d > 0 {
 		a.phaseDue = after(now, d)
-		a.call.arm(a.phaseDue)
+		a.call.arm(a.phaseDue, now)
 	}
 }
 
@@ -236,7 +236,7 @@ func (a *attempt) boundBy(d time.Duration) {
 	defer c.mu.Unlock()
 	if due := after(now, d); due < a.endDue && !a.settled {
 		a.endDue, a.mark().endLimit = due, d
-		c.arm(due)
+		c.arm(due, now)
 	}
 }
 
@@ -307,8 +307,13 @@ func (a *attempt) abort() {
 // settle ends the attempt, once: the innermost layer that must learn of it is
 // told first, on the goroutine that ended the attempt and under no lock.
 func (a *attempt) settle(o outcome) {
+	a.call.mu.Lock()
+	a.close(o)
+}
+
+// close settles the attempt. The mutex must be held, and is free afterwards.
+func (a *attempt) close(o outcome) {
 	c := a.call
-	c.mu.Lock()
 	if a.settled {
 		c.mu.Unlock()
 		return
@@ -344,13 +349,16 @@ func (a *attempt) givenUp() error {
 	if own := c.callerEnded(); own != nil {
 		return own
 	}
-	c.mu.Lock()
-	ended := a.expired != nil || c.expired != nil || c.done // by us
-	c.mu.Unlock()
-	if ended {
+	other := callerEnded(a.base)
+	if other == nil {
 		return nil
 	}
-	return callerEnded(a.base)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a.expired != nil || c.expired != nil || c.done { // by us
+		return nil
+	}
+	return other
 }
 
 // failure returns what became of the send when err came back from beyond r: the

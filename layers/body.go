@@ -22,17 +22,14 @@ type body struct {
 	whole  bool // its end cannot be mistaken
 }
 
-// wrapBody puts the attempt's wrapper around the body of resp.
-func (a *attempt) wrapBody(innermost bool, req *http.Request, resp *http.Response) {
+// wrapBody puts the attempt's wrapper around the body of resp. g is what guards
+// it, if it is a stream.
+func (a *attempt) wrapBody(innermost bool, g *guard, req *http.Request, resp *http.Response) {
 	if b, ok := resp.Body.(interface{ of() *attempt }); ok && b.of() == a {
 		return
 	}
 	if resp.Body == nil {
 		resp.Body = http.NoBody
-	}
-	var g *guard
-	if innermost {
-		g = a.unguard()
 	}
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
@@ -98,7 +95,7 @@ func (b *body) Read(p []byte) (int, error) {
 // body without a length as if it were whole, and be heard before the connection
 // is closed.
 func (b *body) complete(expired error) bool {
-	return expired == nil && !b.shut.Load() && b.a.givenUp() == nil || b.whole
+	return b.whole || expired == nil && !b.shut.Load() && b.a.givenUp() == nil
 }
 
 // end settles the attempt with how the body ended; nil is its end.
@@ -211,19 +208,16 @@ func (a *attempt) bodyError(err error) error {
 // the user's. The end of an answer that another has followed says nothing.
 func (a *attempt) bodyEnded(answer int32, o outcome) {
 	a.call.mu.Lock()
-	if answer != a.answers {
-		a.call.mu.Unlock()
+	switch {
+	case answer != a.answers:
+	case a.depth == 0:
+		a.close(o)
 		return
-	}
-	inside := a.depth > 0
-	if inside && a.seldom().result == nil {
+	case a.seldom().result == nil:
 		result := o // o itself stays off the heap
 		a.mark().result = &result
 	}
 	a.call.mu.Unlock()
-	if !inside {
-		a.settle(o)
-	}
 }
 
 // upgraded is the body of a 101 response: a connection that belongs to the

@@ -35,7 +35,7 @@ type Call struct {
 	ratio   float64      // that a first send pays into it
 	safe    bool         // the request may be sent twice
 	asked   bool         // RetryOnce was granted
-	unread  bool         // nobody took the request's body yet
+	unread  bool         // nobody took charge of closing the request's body yet
 	lent    bool         // the body stays the call's to close
 	done    bool
 
@@ -168,7 +168,7 @@ func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
 	}
 	a.init(c, parent)
 	if c.end != never {
-		c.arm(c.end)
+		c.arm(c.end, c.entered())
 	}
 	c.emit(a, Event{Kind: KindStart})
 	return c, a.carry(req), nil
@@ -208,21 +208,28 @@ func (c *Call) entered() instant {
 	return c.start
 }
 
-// limit adds a deadline of d after the call entered.
-func (c *Call) limit(d time.Duration) {
+// limit adds, now, a deadline of d after the call entered; policy.Off adds none. It
+// returns the error of a deadline that has passed: a redirect hop or a layer of
+// the user's may come too late.
+func (c *Call) limit(d time.Duration, now instant) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.end = min(c.end, after(c.entered(), d))
-	c.arm(c.end)
+	if d > 0 {
+		c.end = min(c.end, after(c.entered(), d))
+		c.arm(c.end, now)
+	}
+	if now < c.end {
+		return nil
+	}
+	return c.overdue(now)
 }
 
 // arm makes the call wake at due or earlier. The mutex must be held.
-func (c *Call) arm(due instant) {
+func (c *Call) arm(due, now instant) {
 	if due >= c.armed || c.done {
 		return
 	}
 	c.armed = due
-	now := c.env.now()
 	switch d := due - now; {
 	case d <= 0:
 		// A timer of no delay is not sure to fire on a mock clock.
@@ -280,7 +287,7 @@ func (c *Call) wake() {
 	}
 	c.armed = never
 	if next != never {
-		c.arm(next)
+		c.arm(next, now)
 	}
 	c.mu.Unlock()
 	if passed {
@@ -350,9 +357,7 @@ func (c *Call) deliver(req *http.Request, resp *http.Response, err error) (*http
 		c.finish()
 		return nil, err
 	}
-	c.mu.Lock()
-	a := c.last
-	c.mu.Unlock()
+	var a *attempt
 	if b, ok := resp.Body.(interface{ of() *attempt }); ok && b.of().call == c {
 		a = b.of()
 	} else if c.first.exposed { // a body of a layer of the user's own
@@ -360,9 +365,12 @@ func (c *Call) deliver(req *http.Request, resp *http.Response, err error) (*http
 		if resp.Request == nil {
 			resp.Request = req
 		}
-		a.wrapBody(false, req, resp)
+		a.wrapBody(false, nil, req, resp)
 	}
 	c.mu.Lock()
+	if a == nil {
+		a = c.last
+	}
 	if a != nil {
 		a.final, a.handed = true, true
 		a.lift()
@@ -424,8 +432,8 @@ func (c *Call) finish() {
 		return
 	}
 	c.done = true
-	alarm := c.alarm
-	c.alarm = nil
+	alarm, unread := c.alarm, c.unread
+	c.alarm, c.unread = nil, false
 	var dropped []*attempt // whose answers a layer of the user's left unread
 	for a := c.live; a != nil; a = a.next {
 		if a.counted && a.depth == 0 && !a.reading {
@@ -436,7 +444,7 @@ func (c *Call) finish() {
 	if alarm != nil {
 		c.env.release(alarm)
 	}
-	if c.takeBody() {
+	if unread {
 		closeBody(&c.first.req)
 	}
 	c.first.cancel(nil)
@@ -450,7 +458,9 @@ func (c *Call) finish() {
 // becomes of it there, it is closed once, at the end of the call at the latest.
 func (c *Call) lend(req *http.Request) {
 	if req.Body == nil || req.Body == http.NoBody || inMemory(req.Body) {
-		c.takeBody()
+		c.mu.Lock()
+		c.unread = false
+		c.mu.Unlock()
 		return
 	}
 	req.Body = &onceClosed{ReadCloser: req.Body} // req is the call's own copy
@@ -469,16 +479,6 @@ type onceClosed struct {
 func (b *onceClosed) Close() error {
 	b.once.Do(func() { b.err = b.ReadCloser.Close() })
 	return b.err
-}
-
-// takeBody reports that nobody took charge of closing the request's body
-// before. A body that nobody took is closed at the end of the call.
-func (c *Call) takeBody() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	taken := !c.unread
-	c.unread = false
-	return !taken
 }
 
 func closeBody(req *http.Request) {

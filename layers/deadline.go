@@ -28,25 +28,15 @@ type deadline struct {
 
 func (l *deadline) send(a *attempt, req *http.Request) (*http.Response, error) {
 	c := a.call
-	if l.d > 0 {
-		c.limit(l.d)
+	now := c.start
+	if c.hop != nil || c.first.exposed || c.env.Observer != nil { // something came before
+		now = c.env.now()
 	}
-	if err := c.passed(); err != nil {
+	if err := c.limit(l.d, now); err != nil {
 		return nil, err
 	}
 	return l.next.send(a, req)
 }
 
-// passed returns the error of the deadline if it has passed: a redirect hop or
-// a layer of the user's may come too late.
-func (c *Call) passed() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.end == never {
-		return nil
-	}
-	if now := c.env.now(); now >= c.end {
-		return c.overdue(now)
-	}
-	return nil
-}
+// passed returns the error of the deadline if it has passed.
+func (c *Call) passed() error { return c.limit(policy.Off, c.env.now()) }

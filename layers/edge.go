@@ -100,8 +100,7 @@ func (a *attempt) leave(r rank) (way, error) {
 	if !c.lent {
 		c.unread = false
 	}
-	a.passes++
-	w := way{outer: a.rank, passes: a.passes}
+	w := way{outer: a.rank, passes: a.passes.Add(1)}
 	a.rank = r
 	a.depth++
 	c.mu.Unlock()
@@ -118,10 +117,8 @@ func (a *attempt) leave(r rank) (way, error) {
 }
 
 // arrive notes that the send is back, and reports whether it is outside every
-// layer of the user's.
+// layer of the user's. The mutex must be held.
 func (a *attempt) arrive(w way) (outermost bool) {
-	a.call.mu.Lock()
-	defer a.call.mu.Unlock()
 	a.rank = w.outer
 	a.depth--
 	a.leavePhase()
@@ -132,27 +129,31 @@ func (a *attempt) arrive(w way) (outermost bool) {
 func (e *edge) back(a *attempt, w way, req *http.Request, resp *http.Response, err error) (*http.Response, error) {
 	if resp, err = only(resp, err); err != nil {
 		a.unclosed()
-		err = a.failure(err, e.rank, a.passes == w.passes)
+		err = a.failure(err, e.rank, a.passes.Load() == w.passes)
 		a.abandonDial()
 		o := a.failed(e.rank, err)
+		a.call.mu.Lock()
 		if a.arrive(w) {
-			a.settle(o)
+			a.close(o)
+		} else {
+			a.call.mu.Unlock()
 		}
 		return nil, err
 	}
 	if resp.Request == nil {
 		resp.Request = req
 	}
-	innermost := a.answered(w, resp.StatusCode)
-	a.wrapBody(innermost, req, resp)
+	innermost, g := a.answered(w, resp.StatusCode)
+	a.wrapBody(innermost, g, req, resp)
+	var result *outcome
+	a.call.mu.Lock()
 	if a.arrive(w) {
-		a.call.mu.Lock()
 		a.call.last = a
-		result := a.seldom().result
-		a.call.mu.Unlock()
-		if b, ok := resp.Body.(*body); result != nil && (!ok || !b.outer) { // it is not replaced
-			a.settle(*result)
-		}
+		result = a.seldom().result
+	}
+	a.call.mu.Unlock()
+	if b, ok := resp.Body.(*body); result != nil && (!ok || !b.outer) { // it is not replaced
+		a.settle(*result)
 	}
 	return resp, nil
 }
@@ -170,13 +171,15 @@ func (a *attempt) failed(r rank, err error) outcome {
 }
 
 // answered notes the headers of a response, and reports whether they come
-// straight from the base.
-func (a *attempt) answered(w way, status int) (innermost bool) {
+// straight from the base; then the guard is off, and returned.
+func (a *attempt) answered(w way, status int) (innermost bool, g *guard) {
 	a.call.mu.Lock()
 	first := a.sent != Answered
 	a.sent, a.status = Answered, int32(status)
 	a.leavePhase()
-	if innermost = a.passes == w.passes; innermost {
+	if innermost = a.passes.Load() == w.passes; innermost {
+		g, a.guard = a.guard, nil
+		a.streamed = false
 		if a.rare != nil {
 			a.rare.result = nil
 		}
@@ -186,5 +189,5 @@ func (a *attempt) answered(w way, status int) (innermost bool) {
 	if first {
 		a.emit(Event{Kind: KindResponse, Status: status})
 	}
-	return innermost
+	return innermost, g
 }

@@ -108,19 +108,24 @@ func (f ObserverFunc) Observe(ctx context.Context, e Event) { f(ctx, e) }
 // emit tells the observer, if there is one. The caller must not hold the
 // call's mutex.
 func (c *Call) emit(ctx context.Context, e Event) {
-	o := c.env.Observer
-	if o == nil {
-		return
+	if c.env.Observer != nil { // nobody to tell is the usual case, and inlined
+		c.tell(ctx, e)
 	}
+}
+
+func (c *Call) tell(ctx context.Context, e Event) {
 	e.At = c.env.Clock.Now()
 	e.Route = c.Route()
-	o.Observe(ctx, e)
+	c.env.Observer.Observe(ctx, e)
 }
 
 func (a *attempt) emit(e Event) {
-	if a.call.env.Observer == nil {
-		return
+	if a.call.env.Observer != nil {
+		a.tell(e)
 	}
+}
+
+func (a *attempt) tell(e Event) {
 	e.Attempt = int(a.n)
-	a.call.emit(a, e)
+	a.call.tell(a, e)
 }

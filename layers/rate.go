@@ -430,11 +430,7 @@ func (a *attempt) wasSent() bool {
 }
 
 // left reports that the attempt has gone beyond our layers.
-func (a *attempt) left() bool {
-	a.call.mu.Lock()
-	defer a.call.mu.Unlock()
-	return a.passes > 0
-}
+func (a *attempt) left() bool { return a.passes.Load() > 0 }
 
 // refuse marks an error as a refusal of ours, and tells the observer.
 func (a *attempt) refuse(e *Error) *Error {

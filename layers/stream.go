@@ -69,7 +69,7 @@ func (l *streamGuard) send(a *attempt, req *http.Request) (*http.Response, error
 		a.least = first
 	}
 	g.due = after(g.sent, g.monitor.Due())
-	c.arm(g.due)
+	c.arm(g.due, g.sent)
 	c.mu.Unlock()
 	resp, err := l.next.send(a, req)
 	if err != nil {
@@ -96,9 +96,11 @@ func (a *attempt) unguard() *guard {
 func (a *attempt) guardBody(g *guard, b *body, resp *http.Response) {
 	c := a.call
 	if g == nil {
-		c.mu.Lock()
-		a.streamed = isStream(resp.Header)
-		c.mu.Unlock()
+		if isStream(resp.Header) {
+			c.mu.Lock()
+			a.streamed = true
+			c.mu.Unlock()
+		}
 		return
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
@@ -123,7 +125,11 @@ func (a *attempt) guardBody(g *guard, b *body, resp *http.Response) {
 
 // isStream reports whether a response says that it is a stream of events.
 func isStream(h http.Header) bool {
-	t, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	list := h["Content-Type"]
+	if len(list) == 0 {
+		return false
+	}
+	t, _, _ := strings.Cut(list[0], ";")
 	switch strings.ToLower(strings.TrimSpace(t)) {
 	case "text/event-stream", "application/x-ndjson", "application/ndjson", "application/jsonl",
 		"application/x-jsonlines", "application/stream+json", "application/vnd.amazon.eventstream":
@@ -229,7 +235,7 @@ func (b *body) beginGuarded(p []byte) (n int, err error, over bool) {
 	g.due = never
 	if due != stream.Never {
 		g.due = after(g.sent, due)
-		c.arm(g.due)
+		c.arm(g.due, now)
 	}
 	c.mu.Unlock()
 	return 0, nil, false
@@ -397,7 +403,7 @@ func (a *attempt) expireGuard(g *guard) error {
 	if end == nil {
 		if due := g.monitor.Due(); due != stream.Never {
 			g.due = after(g.sent, due)
-			c.arm(g.due)
+			c.arm(g.due, c.env.now())
 		}
 		return nil
 	}
