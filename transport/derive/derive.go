@@ -299,11 +299,12 @@ func (l *Limit) round(least time.Duration) {
 const certain = 0.999
 
 // tooLong is how many times the derived limit one in force is not kept for want
-// of samples to be certain, and how many times the quantile its upper bound shows
-// that it is in doubt, as where a few in a hundred are of another kind.
+// of samples to be certain.
 const tooLong = 1.5
 
-// keep keeps the limit in force, unless the data contradict it.
+// keep keeps the limit in force, unless the data contradict it. If the derived
+// one may be below the quantile, as where a few in a hundred are of another kind,
+// what is in force is lowered only as far as that cannot be.
 func (l *Limit) keep(basis *curve, at point, least time.Duration) {
 	present := l.Present
 	if present == 0 {
@@ -321,7 +322,7 @@ func (l *Limit) keep(basis *curve, at point, least time.Duration) {
 	case high.beyond || present <= max(most, times(high.at, l.Safety)):
 		l.note("the samples cannot tell whether %v is better than the %v in force: that is kept", l.Value, present)
 		l.Value = present
-	case high.at > times(at.at, tooLong):
+	case high.at > l.Exact:
 		l.note("raised from %v to %v: by these samples, the quantile may be %v, and what is in force is lowered no further than is certain", l.Value, most, brief(high.at))
 		l.Value = most
 	}
