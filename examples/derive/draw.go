@@ -22,7 +22,7 @@ const (
 )
 
 var inks = []struct{ name, ink, dash string }{
-	{"quantile", "#555555", "2 3"},
+	{"p99", "#555555", "2 3"},
 	{"in force", "#c0392b", "7 4"},
 	{"derived", "#1e8449", ""},
 }

@@ -55,6 +55,11 @@ const (
 	workers = 24  // of each group
 )
 
+const columnNames = `present is the limit in force, derived is p99 times x; kills is the share of healthy calls that it
+ends, and delay how much longer a dead one is waited for than half of the healthy ones take;
+cut and failed are the calls that p99 leaves out
+`
+
 func main() {
 	svg := flag.String("svg", filepath.Join(os.TempDir(), "weir-derive.svg"), "where to write the picture")
 	flag.Parse()
@@ -102,20 +107,24 @@ func run(ctx context.Context, w io.Writer, svg string) (*derive.Plan, error) {
 	if err != nil && !errors.As(err, &few) {
 		return nil, err
 	}
-	fmt.Fprint(w, plan)
+	fmt.Fprintln(w, plan)
+	fmt.Fprint(w, columnNames)
 	if err != nil {
 		fmt.Fprintf(w, "\nnot derived:\n%v\n", err)
 	}
 
-	fmt.Fprint(w, "\nworst case, at the measured rates and the limits in force:\n")
+	fmt.Fprint(w, "\nin flight at worst, at the measured rates and under the limits in force:\n")
 	for _, load := range snapshot.Loads(settings, policy.Room{Files: derive.Files(), Memory: 64 << 20, PerCall: 1 << 20}) {
 		name := load.Route
 		if load.All {
 			name = "all"
 		}
-		fmt.Fprintf(w, "  %-6s  %4g/s x %v = %d in flight\n", name, load.PerSecond, load.Stay, load.InFlight())
-		for _, e := range load.Excess {
-			fmt.Fprintf(w, "          %s\n", e)
+		excess := load.Excess
+		if len(excess) == 0 {
+			excess = []string{fmt.Sprintf("%g/s x %v = %d, which fit", load.PerSecond, load.Stay, load.InFlight())}
+		}
+		for _, e := range excess {
+			fmt.Fprintf(w, "  %-6s  %s\n", name, e)
 		}
 	}
 
