@@ -338,7 +338,7 @@ func (a *attempt) close(o outcome) {
 		a.emit(Event{Kind: KindDone, Status: o.status, Err: o.err, Longest: longest, Abandoned: o.abandoned})
 	}
 	if final {
-		c.finish()
+		c.finish(o)
 	}
 }
 

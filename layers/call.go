@@ -354,7 +354,7 @@ func (c *Call) wait(ctx context.Context, d time.Duration, signal <-chan struct{}
 func (c *Call) deliver(req *http.Request, resp *http.Response, err error) (*http.Response, error) {
 	if err != nil {
 		err = c.failure(err)
-		c.finish()
+		c.finish(outcome{err: err, abandoned: c.callerEnded() != nil})
 		return nil, err
 	}
 	var a *attempt
@@ -378,7 +378,7 @@ func (c *Call) deliver(req *http.Request, resp *http.Response, err error) (*http
 	ended := a == nil || a.settled
 	c.mu.Unlock()
 	if ended {
-		c.finish()
+		c.finish(outcome{status: resp.StatusCode})
 	}
 	return resp, nil
 }
@@ -424,8 +424,8 @@ func (c *Call) told(e *Error) *Error {
 	return &t
 }
 
-// finish ends the call: nothing of it is left in the clock or its parent.
-func (c *Call) finish() {
+// finish ends the call, as o: nothing of it is left in the clock or its parent.
+func (c *Call) finish(o outcome) {
 	c.mu.Lock()
 	if c.done {
 		c.mu.Unlock()
@@ -451,7 +451,7 @@ func (c *Call) finish() {
 	for _, a := range dropped {
 		a.settle(outcome{status: int(a.status), abandoned: true})
 	}
-	c.emit(&c.first, Event{Kind: KindEnd, Attempt: c.Attempts()})
+	c.emit(&c.first, Event{Kind: KindEnd, Attempt: c.Attempts(), Status: o.status, Err: o.err, Abandoned: o.abandoned})
 }
 
 // lend hands the caller's body to layers of the user's around the call. What

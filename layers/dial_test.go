@@ -28,7 +28,7 @@ func TestHandshakesOfTwoDials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer call.finish()
+	defer call.finish(outcome{})
 	a := &call.first
 	a.hooked, a.secure, a.phase = true, true, phaseConnect
 	var conns [2]deadlineConn

@@ -44,7 +44,7 @@ const (
 	KindDone     Kind = "done"     // an attempt ended, its body included
 	KindWait     Kind = "wait"     // a wait of length Wait began, in Phase
 	KindRefused  Kind = "refused"  // a limit of ours refused the call or the attempt
-	KindEnd      Kind = "end"      // the call ended, its body included
+	KindEnd      Kind = "end"      // the call ended, its body included, with Status or Err or both
 	KindBreaker  Kind = "breaker"  // a circuit went to State, for Wait if it opened
 )
 
@@ -62,7 +62,7 @@ type Event struct {
 
 	Gap       stream.StallKind // of a gap: the limit that it was under
 	Longest   time.Duration    // of a done: the longest Read of the body
-	Abandoned bool             // of a done: the caller closed the body or gave up, or another send was faster
+	Abandoned bool             // of a done or an end: the caller closed the body or gave up, or another send was faster
 }
 
 // LogValue implements slog.LogValuer.

@@ -134,7 +134,7 @@ func (s *stage) open(req *http.Request) (*http.Response, error) {
 	ended := false
 	defer func() {
 		if !ended { // a panic below
-			c.finish()
+			c.finish(outcome{err: errPanic, abandoned: true})
 		}
 	}()
 	resp, err := s.send(&c.first, req)

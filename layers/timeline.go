@@ -55,8 +55,12 @@ func (t *Timeline) String() string {
 	return b.String()
 }
 
-// String is the event as one line, without its time.
+// String is the event as one line, without its time. The end of a call does not
+// say again what the lines before it did.
 func (e Event) String() string {
+	if e.Kind == KindEnd {
+		e.Status, e.Err = 0, nil
+	}
 	words := []string{string(e.Kind)}
 	if e.Attempt > 0 {
 		words = append(words, fmt.Sprintf("#%d", e.Attempt))

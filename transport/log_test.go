@@ -1,0 +1,91 @@
+package transport_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-go/weir/clocktest"
+	"github.com/weir-go/weir/layers"
+	"github.com/weir-go/weir/policy"
+	"github.com/weir-go/weir/transport"
+)
+
+// TestLog: one line a call, when it has ended, and one a change of a circuit.
+func TestLog(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		var lines bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{
+			Level: slog.LevelDebug,
+			ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey && len(groups) == 0 {
+					return slog.Attr{}
+				}
+				return a
+			},
+		}))
+		up := clocktest.NewUpstream(t, c,
+			clocktest.Reply(200).After(time.Second).Chunks(clocktest.Drip("body", 2, time.Second)...),
+			clocktest.Reply(503).Header("Retry-After", "3"), clocktest.Reply(200),
+			clocktest.Reply(429),
+			clocktest.Reply(200).After(time.Second).Silent(),
+			clocktest.Reply(200).Body("unread"),
+			clocktest.NoReply().Forever())
+		p := policy.Policy{
+			Settings: policy.Settings{
+				Deadline: 10 * time.Second, Rate: policy.Rate{PerSecond: 1, Burst: 6},
+				Breaker: policy.Breaker{Failures: 3, OpenJitter: policy.Off}, Retry: policy.Retry{MaxAttempts: 2, BaseDelay: policy.Off},
+			},
+			Routes: []policy.Route{{Pattern: "api.example/", Name: "api"}},
+		}
+		tr := newTransport(t, c, up, p, func(cfg *transport.Config) { cfg.Observer = layers.Log(log) })
+		want := func(what string, call func(), want ...string) {
+			t.Helper()
+			lines.Reset()
+			call()
+			if got := strings.TrimSpace(lines.String()); got != strings.Join(want, "\n") {
+				t.Errorf("%s: got\n%s\nwant\n%s", what, got, strings.Join(want, "\n"))
+			}
+		}
+		send := func() { get(t, c, tr) }
+		want("an answer", send, `level=DEBUG msg="call answered" route=api attempts=1 took=3s status=200`)
+		want("a retry", send, `level=INFO msg="call answered" route=api attempts=2 took=3s status=200 waits.backoff=3s`)
+		want("a status", func() {
+			req := request(t, t.Context(), "POST", url, nil)
+			do(c, tr, req)
+		}, `level=WARN msg="call answered" route=api attempts=1 took=1s status=429 reason="not safe" waits.rate=1s`)
+		want("a body that its caller gives up", func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			c.AfterFunc(3*time.Second, cancel)
+			resp, err := tr.RoundTrip(request(t, ctx, "GET", url, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.ReadAll(resp.Body)
+			resp.Body.Close()
+		}, `level=INFO msg="call given up" route=api attempts=1 took=3s status=200 error="context canceled" waits.rate=1s`)
+		want("a body that its caller does not read", func() {
+			resp, err := tr.RoundTrip(request(t, t.Context(), "GET", url, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+		}, `level=INFO msg="call given up" route=api attempts=1 took=0s status=200`)
+		want("a deadline", func() {
+			c.Add(time.Second)
+			_, _ = tr.RoundTrip(request(t, t.Context(), http.MethodGet, url+"?secret=s3cret", nil))
+		}, `level=ERROR msg="call failed" route=api attempts=1 took=10s error="deadline exceeded after 10s, in phase read of attempt 1 (deadline exhausted)" reason="deadline exhausted"`)
+		want("a circuit that opens", func() {
+			_, _ = tr.RoundTrip(request(t, t.Context(), http.MethodGet, url, nil))
+			_, _ = tr.RoundTrip(request(t, t.Context(), http.MethodGet, url, nil))
+		}, `level=ERROR msg="call failed" route=api attempts=1 took=10s error="deadline exceeded after 10s, in phase read of attempt 1 (deadline exhausted)" reason="deadline exhausted"`,
+			`level=WARN msg="circuit changed" route=api state=open for=10s`,
+			`level=ERROR msg="call failed" route=api attempts=1 took=10s error="deadline exceeded after 10s, in phase read of attempt 1 (deadline exhausted)" reason="deadline exhausted"`)
+		want("a circuit that is forced", tr.Breakers()[0].ForceClosed, `level=INFO msg="circuit changed" route="" state=closed`)
+	})
+}
