@@ -46,9 +46,11 @@ func (c *curve) deem(deviations float64) {
 		}
 	}
 	slices.Reverse(list)
-	var sum float64
+	var sum, beyond float64 // of the healthy, and of the successes beyond the bin
+	end := bins
 	for _, b := range list {
-		beyond := float64(c.done.between(b.bin+1, bins))
+		beyond += float64(c.done.between(b.bin+1, end))
+		end = b.bin + 1
 		last, before, first := c.doubling(b.bin, 0), c.doubling(b.bin, 1), c.doubling(b.bin, 2)
 		pace, earlier := last/max(before, 1), before/max(first, 1)
 		if deviations > 0 {
