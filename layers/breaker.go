@@ -469,27 +469,6 @@ func (b *Breaker) force(s State) {
 	b.tell()
 }
 
-// Breakers returns the circuits of an identity that are in use.
-func (e *Env) Breakers() []*Breaker {
-	e.states.mu.Lock()
-	var sets []*keyed[Circuit]
-	for _, set := range e.states.sets {
-		if s, ok := set.(*keyed[Circuit]); ok {
-			sets = append(sets, s)
-		}
-	}
-	e.states.mu.Unlock()
-	var list []*Breaker
-	for _, s := range sets {
-		for _, c := range s.all() {
-			if b, ok := c.(*Breaker); ok {
-				list = append(list, b)
-			}
-		}
-	}
-	return list
-}
-
 // window counts verdicts over a length of time, in slices of a tenth.
 type window struct {
 	slices [windowSlices]struct {

@@ -342,3 +342,18 @@ func (b *bucket) Rests() (idle, free bool) {
 	free = b.queue.head == nil && now >= b.paused
 	return free && b.level(b.env.time(now)) >= float64(b.engine.Burst()), free
 }
+
+// Status is for Env.Budgets.
+func (b *bucket) Status() BudgetStatus {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.env.now()
+	s := BudgetStatus{
+		PerSecond: float64(b.engine.Limit()), Burst: b.engine.Burst(),
+		Level: b.level(b.env.time(b.start(now))), Waiting: b.queue.len(),
+	}
+	if now < b.paused {
+		s.Paused = b.env.time(b.paused)
+	}
+	return s
+}

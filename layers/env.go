@@ -55,9 +55,7 @@ func (e *Env) ready() *Env {
 		if e.Rand == nil {
 			e.Rand = rand.Float64
 		}
-		if w, ok := e.Observer.(interface{ Wants(Kind) bool }); ok {
-			e.gaps = w.Wants(KindGap)
-		}
+		e.gaps = wants(e.Observer, KindGap)
 		e.epoch = e.Clock.Now()
 		e.extra.create = func(stateKey) *extraBudget { return newExtraBudget(e) }
 	})

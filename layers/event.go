@@ -3,6 +3,7 @@ package layers
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/weir-go/weir/stream"
@@ -94,7 +95,7 @@ func (e Event) LogValue() slog.Value {
 //
 // An event of [KindGap] comes with every few tokens of a stream. Only an
 // Observer with a method Wants(Kind) bool is told of them, if that returns true
-// for KindGap. It is asked once.
+// for KindGap.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
@@ -104,6 +105,30 @@ type ObserverFunc func(context.Context, Event)
 
 // Observe calls f.
 func (f ObserverFunc) Observe(ctx context.Context, e Event) { f(ctx, e) }
+
+// Observers returns an Observer that tells each of the list, in order.
+func Observers(list ...Observer) Observer { return observers(list) }
+
+type observers []Observer
+
+// Observe implements Observer.
+func (o observers) Observe(ctx context.Context, e Event) {
+	for _, to := range o {
+		if e.Kind != KindGap || wants(to, e.Kind) {
+			to.Observe(ctx, e)
+		}
+	}
+}
+
+// Wants reports that one of them does.
+func (o observers) Wants(k Kind) bool {
+	return slices.ContainsFunc(o, func(to Observer) bool { return wants(to, k) })
+}
+
+func wants(o Observer, k Kind) bool {
+	w, ok := o.(interface{ Wants(Kind) bool })
+	return ok && w.Wants(k)
+}
 
 // emit tells the observer, if there is one. The caller must not hold the
 // call's mutex.

@@ -48,12 +48,7 @@ func (b *extraBudget) Rests() (idle, free bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.env.now()
-	for i := range b.paid {
-		if b.credit(now, i) > 0 {
-			return false, true
-		}
-	}
-	return b.floor.TokensAt(b.env.time(now)) >= extraFloor, true
+	return b.total(now) == 0 && b.floor.TokensAt(b.env.time(now)) >= extraFloor, true
 }
 
 // credit is what slice i is worth. The mutex must be held.
@@ -62,6 +57,22 @@ func (b *extraBudget) credit(now instant, i int) float64 {
 		b.paid[i].credit = 0
 	}
 	return b.paid[i].credit
+}
+
+// total is what all first sends that count are worth. The mutex must be held.
+func (b *extraBudget) total(now instant) (total float64) {
+	for i := range b.paid {
+		total += b.credit(now, i)
+	}
+	return total
+}
+
+// level returns how many extra sends it is good for.
+func (b *extraBudget) level() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.env.now()
+	return b.total(now) + max(0, b.floor.TokensAt(b.env.time(now)))
 }
 
 // deposit notes a first send.
@@ -81,10 +92,7 @@ func (b *extraBudget) withdraw() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.env.now()
-	total := 0.0
-	for i := range b.paid {
-		total += b.credit(now, i)
-	}
+	total := b.total(now)
 	const rounding = 1e-9
 	if total < 1-rounding {
 		return b.floor.AllowN(b.env.time(now), 1)

@@ -107,6 +107,13 @@ func (s *slots) Join(ticket uint64) Place {
 	return p
 }
 
+// Status is for Env.Slots.
+func (s *slots) Status() SlotsStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return SlotsStatus{Max: s.max, Used: s.used, Waiting: s.queue.len()}
+}
+
 // place is a place in the queue of slots.
 type place struct {
 	waiter[*place]

@@ -60,6 +60,13 @@ func (q *queue[T]) remove(w *waiter[T]) {
 	w.prev, w.next = nil, nil
 }
 
+func (q *queue[T]) len() (n int) {
+	for w := q.head; w != nil; w = w.next {
+		n++
+	}
+	return n
+}
+
 func (w *waiter[T]) wake() {
 	select {
 	case w.signal <- struct{}{}:

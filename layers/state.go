@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -75,8 +76,8 @@ func (k *keyed[T]) set(s policy.Settings) {
 	if same {
 		return
 	}
-	for _, state := range k.all() {
-		k.kind.apply(state, s)
+	for _, kept := range k.kept() {
+		k.kind.apply(kept.state, s)
 	}
 }
 
@@ -120,10 +121,14 @@ func plain(s string) bool {
 
 func (k *keyed[T]) add(key stateKey) T {
 	k.mu.Lock()
-	create := k.create
+	create, numbers := k.create, k.numbers
 	k.mu.Unlock()
 	state := create(key) // a store may take its time
 	k.mu.Lock()
+	if k.numbers != numbers { // and they may have changed meanwhile
+		k.mu.Unlock()
+		return k.add(key)
+	}
 	defer k.mu.Unlock()
 	if e, ok := k.live.Load(key); ok {
 		return e.(*kept[T]).state // Nothing else is stored.
@@ -169,15 +174,11 @@ func (k *keyed[T]) put(at int, e *kept[T]) bool {
 	return true
 }
 
-// all returns the states that are kept.
-func (k *keyed[T]) all() []T {
+// kept returns the states that are kept.
+func (k *keyed[T]) kept() []*kept[T] {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	list := make([]T, len(k.ring))
-	for i, e := range k.ring {
-		list[i] = e.state
-	}
-	return list
+	return slices.Clone(k.ring)
 }
 
 // states are the sets of shared state of an Env, by identity: they outlive the

@@ -144,6 +144,17 @@ func (t *Transport) Explain(req *http.Request) policy.Explanation {
 // Breakers returns the circuits that are in use, of all routes.
 func (t *Transport) Breakers() []*layers.Breaker { return t.env.Breakers() }
 
+// Budgets returns the rate budgets that are in use, of all routes, as they
+// stand.
+func (t *Transport) Budgets() []layers.BudgetStatus { return t.env.Budgets() }
+
+// Slots returns the in-flight limits that are in use, of all routes, as they
+// stand.
+func (t *Transport) Slots() []layers.SlotsStatus { return t.env.Slots() }
+
+// RetryBudgets returns the retry budgets that are in use, as they stand.
+func (t *Transport) RetryBudgets() []layers.RetryBudgetStatus { return t.env.RetryBudgets() }
+
 // match finds the routes of a request.
 func match(table *policy.Table, req *http.Request) (*policy.Line, error) {
 	if req.URL == nil {

@@ -1,0 +1,97 @@
+package layers
+
+import (
+	"time"
+
+	"github.com/weir-go/weir/policy"
+)
+
+// BudgetStatus is a rate budget of one key as it stands.
+type BudgetStatus struct {
+	ID        policy.StateID
+	Key       string
+	PerSecond float64
+	Burst     int
+	Level     float64   // turns that are there; below zero, those that are owed
+	Waiting   int       // sends in the queue
+	Paused    time.Time // no turn comes before; zero: it is not paused
+}
+
+// SlotsStatus is an in-flight limit of one key as it stands.
+type SlotsStatus struct {
+	ID      policy.StateID
+	Key     string
+	Max     int
+	Used    int
+	Waiting int
+}
+
+// RetryBudgetStatus is the budget of an origin for sends beyond the first of a
+// call, as it stands.
+type RetryBudgetStatus struct {
+	Origin string
+	Level  float64 // sends that it is good for
+}
+
+// Budgets returns the rate budgets that are in use. A [Bucket] of a Store is
+// among them if it has a method Status() BudgetStatus; its ID and Key are filled
+// in.
+func (e *Env) Budgets() []BudgetStatus {
+	return statusOf(e, func(id policy.StateID, key string, b Bucket) (s BudgetStatus, ok bool) {
+		if t, has := b.(interface{ Status() BudgetStatus }); has {
+			s, ok = t.Status(), true
+		}
+		s.ID, s.Key = id, key
+		return s, ok
+	})
+}
+
+// Slots returns the in-flight limits that are in use. Slots of a Store are among
+// them if they have a method Status() SlotsStatus; their ID and Key are filled in.
+func (e *Env) Slots() []SlotsStatus {
+	return statusOf(e, func(id policy.StateID, key string, f Slots) (s SlotsStatus, ok bool) {
+		if t, has := f.(interface{ Status() SlotsStatus }); has {
+			s, ok = t.Status(), true
+		}
+		s.ID, s.Key = id, key
+		return s, ok
+	})
+}
+
+// RetryBudgets returns the retry budgets that are in use.
+func (e *Env) RetryBudgets() []RetryBudgetStatus {
+	var list []RetryBudgetStatus
+	for _, k := range e.extra.kept() {
+		list = append(list, RetryBudgetStatus{k.key.String(), k.state.level()})
+	}
+	return list
+}
+
+// Breakers returns the circuits that are in use.
+func (e *Env) Breakers() []*Breaker {
+	return statusOf(e, func(_ policy.StateID, _ string, c Circuit) (*Breaker, bool) {
+		b, ok := c.(*Breaker)
+		return b, ok
+	})
+}
+
+// statusOf asks each state of a kind.
+func statusOf[T Handle, S any](e *Env, ask func(policy.StateID, string, T) (S, bool)) []S {
+	e.states.mu.Lock()
+	var sets []*keyed[T]
+	for _, set := range e.states.sets {
+		if s, ok := set.(*keyed[T]); ok {
+			sets = append(sets, s)
+		}
+	}
+	e.states.mu.Unlock()
+	var list []S
+	for _, set := range sets {
+		for _, k := range set.kept() {
+			if s, ok := ask(set.id, k.key.String(), k.state); ok {
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}
