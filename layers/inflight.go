@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/policy"
@@ -51,6 +53,12 @@ type slots struct {
 	max   int
 	used  int
 	queue queue[*place]
+
+	// The attempts that hold a slot, in no order. Since few calls are left
+	// unread by a caller that goes away, its end is looked for only once there
+	// is no slot for somebody, and until half of them are free.
+	holders []*attempt
+	pressed atomic.Bool
 }
 
 // Rests implements Handle.
@@ -78,22 +86,62 @@ func (s *slots) wake() {
 }
 
 // Take implements Slots.
-func (s *slots) Take() bool {
+func (s *slots) Take() bool { return s.take(nil) }
+
+// take takes a slot for a, if it is one of ours.
+func (s *slots) take(a *attempt) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.used >= s.max || s.queue.head != nil {
 		return false
 	}
 	s.used++
+	if a != nil {
+		s.note(a)
+	}
 	return true
 }
 
 // Release implements Slots.
-func (s *slots) Release() {
+func (s *slots) Release() { s.release(nil) }
+
+func (s *slots) release(a *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used--
+	if a != nil {
+		s.forget(a)
+	}
+	if s.used <= s.max/2 && s.queue.head == nil {
+		s.pressed.Store(false)
+	}
 	s.wake()
+}
+
+// note notes that a holds one of the slots. The mutex must be held.
+func (s *slots) note(a *attempt) {
+	a.slot.at = int32(len(s.holders))
+	s.holders = append(s.holders, a)
+}
+
+// forget takes back what note noted. The mutex must be held.
+func (s *slots) forget(a *attempt) {
+	last := len(s.holders) - 1
+	moved := s.holders[last]
+	s.holders[a.slot.at], moved.slot.at = moved, a.slot.at
+	s.holders[last] = nil
+	s.holders = s.holders[:last]
+}
+
+// press returns the attempts that hold a slot, the first time that there is
+// none for somebody.
+func (s *slots) press() []*attempt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pressed.Swap(true) {
+		return nil
+	}
+	return slices.Clone(s.holders)
 }
 
 // Join implements Slots.
@@ -154,16 +202,43 @@ func (p *place) Leave() {
 // slot is the slot of an attempt. The mutex of its call guards it.
 type slot struct {
 	s      Slots
+	at     int32 // in slots.holders
 	held   bool
 	unhook func() bool // from the end of the caller's context
+}
+
+// take takes a slot, if there is one.
+func (p *slot) take(a *attempt) bool {
+	local, ok := p.s.(*slots)
+	if !ok {
+		return p.s.Take()
+	}
+	if local.take(a) {
+		return true
+	}
+	for _, holder := range local.press() { // somebody's caller may have left without a word
+		holder.endsWithCaller()
+	}
+	return local.take(a)
+}
+
+// wanted reports that somebody may wait for the slot.
+func (p *slot) wanted() bool {
+	local, ok := p.s.(*slots)
+	return !ok || local.pressed.Load()
 }
 
 func (l *inFlight) send(a *attempt, req *http.Request) (*http.Response, error) {
 	p := &a.slot
 	p.s = l.states.of(l.key, req)
-	if !p.s.Take() {
+	if !p.take(a) {
 		if err := l.wait(a, p.s); err != nil {
 			return nil, err
+		}
+		if local, ok := p.s.(*slots); ok {
+			local.mu.Lock()
+			local.note(a)
+			local.mu.Unlock()
 		}
 	}
 	a.call.mu.Lock()
@@ -175,8 +250,8 @@ func (l *inFlight) send(a *attempt, req *http.Request) (*http.Response, error) {
 		}
 	}()
 	resp, err := l.next.send(a, req)
-	if err == nil {
-		a.endsWithCaller(p)
+	if err == nil && p.wanted() {
+		a.endsWithCaller()
 	}
 	return resp, err
 }
@@ -237,30 +312,42 @@ func (p *slot) ended(a *attempt, _ outcome) {
 	if unhook != nil {
 		unhook()
 	}
-	if held {
+	if !held {
+		return
+	}
+	if local, ok := p.s.(*slots); ok {
+		local.release(a)
+	} else {
 		p.s.Release()
 	}
 }
 
 // endsWithCaller makes the end of the caller's context the attempt's: a slot is
 // given back even if nobody reads or closes the body.
-func (a *attempt) endsWithCaller(p *slot) {
+func (a *attempt) endsWithCaller() {
+	switch {
+	case a.base.Done() == nil:
+		return
+	case a.base.Err() != nil:
+		a.leftUnread()
+		return
+	}
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	if p := &a.slot; p.held && p.unhook == nil {
+		p.unhook = context.AfterFunc(a.base, a.leftUnread)
+	}
+}
+
+// leftUnread ends an attempt whose caller has given it up, and is not in the
+// middle of anything that would tell.
+func (a *attempt) leftUnread() {
 	c := a.call
-	if a.base.Done() == nil {
-		return
-	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if a.settled {
-		return
+	idle := a.counted && !a.reading && a.depth == 0
+	o := outcome{status: int(a.status), abandoned: true}
+	c.mu.Unlock()
+	if idle {
+		a.settle(o)
 	}
-	p.unhook = context.AfterFunc(a.base, func() {
-		c.mu.Lock()
-		idle := !a.reading && a.depth == 0
-		o := outcome{status: int(a.status), abandoned: true}
-		c.mu.Unlock()
-		if idle {
-			a.settle(o)
-		}
-	})
 }

@@ -3,6 +3,7 @@ package transport_test
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -178,5 +179,24 @@ func TestResize(t *testing.T) {
 		wantError(t, get(t, c, tr).err)
 		first.Body.Close()
 		second.Body.Close()
+	})
+}
+
+// TestSlotOfACallerThatLeft: whoever waits for a slot gets that of a caller that
+// gives up without a word, when it does, whether it came before or after.
+func TestSlotOfACallerThatLeft(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Silent().Forever())
+		tr := newTransport(t, c, up, slots(policy.InFlight{Max: 1, MaxWait: time.Minute}))
+		for i := range 3 {
+			ctx, cancel := c.WithTimeout(t.Context(), time.Duration(i+1)*5*time.Second)
+			defer cancel()
+			resp, err := tr.RoundTrip(request(t, ctx, "GET", url, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			equal(t, "the time of call "+strconv.Itoa(i), c.Elapsed(), time.Duration(i)*5*time.Second)
+		}
 	})
 }
