@@ -62,10 +62,10 @@ func TestTemplates(t *testing.T) {
 		wire := c.Wire + string(c.WireBase64)
 		m.Bytes([]byte(wire), 0)
 		learns := map[string]bool{"anthropic": true, "cohere": true, "openai-chat": true}
-		if got := m.template != (template{}); got != learns[c.Dialect] {
+		if got := m.template.head > 0; got != learns[c.Dialect] {
 			t.Errorf("%s: learnt %v: %s", c.Dialect, got, wire)
 		}
-		if m.template == (template{}) {
+		if m.template.head == 0 {
 			continue
 		}
 		_, data, _ := strings.Cut(strings.TrimSuffix(wire, "\n\n"), "data: ")
@@ -74,21 +74,40 @@ func TestTemplates(t *testing.T) {
 			name = ""
 		}
 		head, tail := data[:m.template.head], data[len(data)-int(m.template.tail):]
+		// Twice each: by its hash, as the first event of a write, and by comparison, as
+		// one after others that have fitted.
+		fits := func(as, data string) bool {
+			e := &event{name: []byte(as), data: []byte(data)}
+			m.template.rest()
+			first := m.template.fits(e)
+			for range 2 {
+				m.template.fits(&event{name: []byte(name), data: []byte(head + "x" + tail)})
+			}
+			if m.template.copy == nil {
+				t.Fatalf("%s: no copy after three events", c.Dialect)
+			}
+			if later := m.template.fits(e); later != first {
+				t.Errorf("%s: fits first %v, later %v: %s", c.Dialect, first, later, data)
+			}
+			return first
+		}
 		for text, want := range map[string]bool{
 			"x": true, "": false, `a \" b \\`: true, `\`: false, `x" y`: false, strings.Repeat("long", 1000): true,
 		} {
-			e := &event{name: []byte(name), data: []byte(head + text + tail)}
-			if got := m.template.fits(e); got != want {
+			if got := fits(name, head+text+tail); got != want {
 				t.Errorf("%s: text %.20q fits %v: %s", c.Dialect, text, got, data)
 			}
-			if e.name = []byte("error"); m.template.fits(e) {
+			if fits("error", head+text+tail) {
 				t.Errorf("%s: another name fits", c.Dialect)
 			}
 		}
 		for _, other := range []string{head + "x" + tail + " ", " " + head + "x" + tail, head + `x"`, head, ""} {
-			if m.template.fits(&event{name: []byte(name), data: []byte(other)}) {
+			if fits(name, other) {
 				t.Errorf("%s: %s fits %s", c.Dialect, other, data)
 			}
+		}
+		if m.template.rest(); m.template.copy != nil {
+			t.Errorf("%s: a copy is kept", c.Dialect)
 		}
 	}
 }

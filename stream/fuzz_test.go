@@ -338,7 +338,7 @@ func FuzzGuard(f *testing.F) {
 		if s := b.Stats(); s.Bytes != int64(len(text)) {
 			t.Errorf("%d bytes, want %d", s.Bytes, len(text))
 		}
-		if b.Close(); b.monitor.filter != nil {
+		if b.Close(); b.monitor.Filters() {
 			t.Error("a filter without keepalives to drop")
 		}
 	})

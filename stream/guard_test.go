@@ -263,7 +263,7 @@ func TestDropKeepalives(t *testing.T) {
 						t.Fatalf("%s, read %d at a time: %.300q, want %.300q", name, size, got, tt.want)
 					}
 					b.Close()
-					if b.monitor.filter.buf != nil {
+					if b.monitor.extra.filter.buf != nil {
 						t.Errorf("%s: a buffer is kept", name)
 					}
 				}
@@ -294,11 +294,10 @@ func TestStatsOf(t *testing.T) {
 		if stats, ok := StatsOf(&http.Response{Body: b}); !ok || stats != want {
 			t.Errorf("got %+v,\nwant %+v", stats, want)
 		}
-		if _, ok := StatsOf(&http.Response{Body: http.NoBody}); ok {
-			t.Error("a body that is not guarded has statistics")
-		}
-		if _, ok := StatsOf(&http.Response{}); ok {
-			t.Error("no body has statistics")
+		for name, resp := range map[string]*http.Response{"a body that is not guarded": {Body: http.NoBody}, "no body": {}, "no response": nil} {
+			if _, ok := StatsOf(resp); ok {
+				t.Errorf("%s has statistics", name)
+			}
 		}
 	})
 }

@@ -42,8 +42,7 @@ const maxForeign = 8
 type Monitor struct {
 	limits *Limits
 	framer framer
-	filter *filter // with DropKeepalives
-	caller *caller // with Classify
+	extra  *extra // with Classify or DropKeepalives
 
 	framing   framing
 	kind      kind // of the last content or opened block
@@ -86,8 +85,9 @@ type Monitor struct {
 	undecoded int32
 }
 
-// A caller is what it takes to ask the caller's classifier.
-type caller struct {
+// An extra is what it takes to ask the caller's classifier, and to filter.
+type extra struct {
+	filter filter
 	names  [2]string // the last names of events
 	offset int64     // of the end of the last piece
 }
@@ -99,11 +99,8 @@ func (m *Monitor) Start(l *Limits) {
 		l = new(Limits)
 	}
 	*m = Monitor{limits: l, waiting: true, dialect: dialectOf(l.Dialect), kind: text}
-	if l.Classify != nil {
-		m.caller = new(caller)
-	}
-	if l.DropKeepalives > 0 {
-		m.filter = new(filter)
+	if l.Classify != nil || m.Filters() {
+		m.extra = new(extra)
 	}
 }
 
@@ -227,8 +224,9 @@ func (m *Monitor) Bytes(p []byte, now time.Duration) {
 	switch {
 	case m.framer == nil || m.err != nil:
 		m.pass(p)
-	case m.filter != nil || !m.over:
+	case m.Filters() || !m.over:
 		m.framer.write(p, m)
+		m.template.rest()
 	}
 	if m.opaque && !m.over && m.err == nil {
 		m.touch(text)
@@ -269,15 +267,15 @@ func (m *Monitor) sniff(p []byte) []byte {
 // one piece, which is not for looking at.
 func (m *Monitor) frame(f framing) {
 	m.framing, m.framer = f, f.framer()
-	if m.dialect != nil && !slices.Contains(m.dialect.framings, f) && m.caller == nil {
+	if m.dialect != nil && !slices.Contains(m.dialect.framings, f) && m.limits.Classify == nil {
 		m.opaque, m.dialect, m.foreign = true, nil, maxForeign
 	}
 }
 
 // piece is called by the framer.
 func (m *Monitor) piece(k pieceKind, raw []byte, e *event) {
-	if m.caller != nil {
-		m.caller.offset += int64(len(raw))
+	if m.extra != nil {
+		m.extra.offset += int64(len(raw))
 	}
 	keepalive := false
 	switch k {
@@ -293,11 +291,11 @@ func (m *Monitor) piece(k pieceKind, raw []byte, e *event) {
 	case lost:
 		m.opaque = true
 	}
-	if m.filter != nil {
+	if m.Filters() {
 		if m.framing == framingJSONArray { // where a comma would have to go too
 			k, keepalive = setting, false
 		}
-		m.filter.add(k, raw, keepalive)
+		m.extra.filter.add(k, raw, keepalive)
 	}
 }
 
@@ -309,12 +307,17 @@ func (m *Monitor) event(e *event) Class {
 	if m.over || m.err != nil {
 		return Unknown
 	}
-	if m.caller != nil && e.form != bare {
-		c := m.limits.Classify(Event{m.caller.name(e.name), e.data, e.cut, m.caller.offset})
+	if classify := m.limits.Classify; classify != nil && e.form != bare {
+		c := classify(Event{m.extra.name(e.name), e.data, e.cut, m.extra.offset})
 		if Unknown < c && c <= Failure {
 			m.effect(verdict{class: c, known: true})
 			return c
 		}
+	}
+	if m.dialect != nil && e.form == plain && m.template.fits(e) {
+		m.counts[Content]++
+		m.touch(m.template.kind)
+		return Content
 	}
 	v := m.class(e)
 	if e.form == bare && v.class != Failure {
@@ -342,15 +345,12 @@ func (m *Monitor) class(e *event) verdict {
 	}
 	switch {
 	case m.dialect != nil:
-	case m.caller != nil:
+	case m.limits.Classify != nil:
 		// What the caller does not rule out, and no dialect is there to.
 		return verdict{class: Content, kind: text}
 	default:
 		m.opaque = true
 		return verdict{}
-	}
-	if e.form == plain && m.template.fits(e) {
-		return verdict{class: Content, kind: m.template.kind}
 	}
 	v := m.dialect.class(e, &m.memory)
 	if v.class == Content && v.to > 0 && !e.cut {
@@ -361,17 +361,17 @@ func (m *Monitor) class(e *event) verdict {
 
 // name returns b as a string, without an allocation if it is one of the two last
 // names.
-func (c *caller) name(b []byte) string {
+func (x *extra) name(b []byte) string {
 	if len(b) == 0 {
 		return ""
 	}
-	for _, name := range c.names {
+	for _, name := range x.names {
 		if name == string(b) {
 			return name
 		}
 	}
-	c.names[0], c.names[1] = string(b), c.names[0]
-	return c.names[0]
+	x.names[0], x.names[1] = string(b), x.names[0]
+	return x.names[0]
 }
 
 // effect does what a class does.
@@ -498,8 +498,8 @@ func (m *Monitor) end(err error) error {
 	if m.framer != nil {
 		m.framer.end(discard{})
 	}
-	if m.filter != nil {
-		m.filter.flush()
+	if m.Filters() {
+		m.extra.filter.flush()
 	}
 	return err
 }
@@ -523,14 +523,14 @@ func (m *Monitor) Err() error { return m.err }
 
 // Filters reports whether keepalives are dropped, so that the caller's bytes are
 // those from Take.
-func (m *Monitor) Filters() bool { return m.filter != nil }
+func (m *Monitor) Filters() bool { return m.limits.DropKeepalives > 0 }
 
 // Take moves what the caller may have to p, and returns how much it is.
 func (m *Monitor) Take(p []byte) int {
-	if m.filter == nil {
+	if !m.Filters() {
 		return 0
 	}
-	return m.filter.take(p)
+	return m.extra.filter.take(p)
 }
 
 // Holds reports whether a response with Hold is still to be held back: nothing

@@ -39,8 +39,12 @@ type Stats struct {
 }
 
 // StatsOf returns the statistics of a response whose body is guarded, and
-// reports whether it is. It may be called at any time, also during a Read.
+// reports whether it is. It may be called at any time, also during a Read, and
+// with the nil response of a call that has failed.
 func StatsOf(resp *http.Response) (Stats, bool) {
+	if resp == nil {
+		return Stats{}, false
+	}
 	if b, ok := resp.Body.(interface{ Stats() Stats }); ok {
 		return b.Stats(), true
 	}
