@@ -315,7 +315,7 @@ func (c *call) done(t *try, e layers.Event) {
 	what := outcome(e)
 	// What another send has outrun, or the caller given up, does not undo a
 	// success.
-	if what != givenUp || c.result != succeeded {
+	if what != givenUp || c.result != succeeded && c.result != redirected {
 		c.result = what
 	}
 	if t.connect >= 0 || !t.connecting.IsZero() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
@@ -282,6 +283,86 @@ func TestHedged(t *testing.T) {
 			t.Errorf("%+v, %d live", o, r.nLive.Load())
 		}
 	})
+}
+
+// TestHedgedRedirect: a hop whose redirect has outrun another send goes on.
+func TestHedgedRedirect(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.NoReply(),
+			clocktest.Reply(302).Header("Location", "/v2").After(time.Second), clocktest.Reply(200).After(2*time.Second))
+		r := new(Recorder)
+		resp, err := over(t, c, r, up, policy.Settings{Hedge: policy.Hedge{Delay: 3 * time.Second}}).Client().Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		c.Add(0)
+		want(t, r.Snapshot(), chat, Call, list(6), nil, 0)
+		if o := r.Snapshot().Outcomes(chat); o != (Outcomes{Calls: 1, Succeeded: 1}) || r.nLive.Load() != 0 {
+			t.Errorf("%+v, %d live", o, r.nLive.Load())
+		}
+	})
+}
+
+// TestOutcomesAddUp: whatever becomes of calls that every layer works on, each
+// has one outcome, and nothing of it is kept.
+func TestOutcomesAddUp(t *testing.T) {
+	for seed := range uint64(5) {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			var mu sync.Mutex
+			chance := rand.New(rand.NewPCG(seed, 3))
+			draw := func(n int) int {
+				mu.Lock()
+				defer mu.Unlock()
+				return chance.IntN(n)
+			}
+			ms := func(n int) time.Duration { return time.Duration(draw(n)) * time.Millisecond }
+			up := clocktest.NewUpstream(t, c, clocktest.Func(func(*http.Request) clocktest.Step {
+				return [...]clocktest.Step{
+					clocktest.NoReply(),
+					clocktest.Reply(503).After(ms(200)),
+					clocktest.Fail(clocktest.ErrReset).After(ms(200)),
+					clocktest.FailDial(clocktest.ErrRefused),
+					clocktest.Reply(302).Header("Location", url).After(ms(100)),
+					clocktest.Reply(200).After(ms(100)).Chunks(clocktest.Chunk{After: ms(1500), Data: "slow"}),
+					clocktest.Reply(200).After(ms(800)).Body("fast"),
+				}[min(draw(12), 6)]
+			}).Forever())
+			r := new(Recorder)
+			tr := over(t, c, r, up, policy.Settings{
+				Deadline: 3 * time.Second, Timeouts: policy.Timeouts{Read: time.Second},
+				Retry: policy.Retry{BaseDelay: 20 * time.Millisecond}, Hedge: policy.Hedge{Delay: 200 * time.Millisecond},
+				Breaker:  policy.Breaker{Ratio: 0.7, Open: 500 * time.Millisecond},
+				InFlight: policy.InFlight{Max: 6, MaxWait: time.Second}, Rate: policy.Rate{PerSecond: 50, Burst: 10},
+			})
+			view, err := tr.With(policy.Settings{Deadline: 2 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var group sync.WaitGroup
+			for i := range 10 {
+				group.Go(func() {
+					for range 30 {
+						ctx, cancel := c.WithTimeout(t.Context(), 500*time.Millisecond+ms(9000))
+						req, _ := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+						resp, err := []*transport.Transport{tr, view}[i%2].Client().Do(req)
+						if err == nil {
+							_, _ = io.CopyN(io.Discard, resp.Body, int64(draw(6)))
+							resp.Body.Close()
+						}
+						cancel()
+						c.Sleep(ms(400))
+					}
+				})
+			}
+			group.Wait()
+			c.Sleep(time.Minute)
+			o := r.Snapshot().Outcomes(chat)
+			if o.Calls != 300 || o.Calls != o.Succeeded+o.Failed+o.Cut+o.GivenUp+o.Refused || r.nLive.Load() != 0 {
+				t.Errorf("%+v, %d live", o, r.nLive.Load())
+			}
+		})
+	}
 }
 
 // TestRedirected: the hops are one call, and take the time of all.
