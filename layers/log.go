@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
-	"sync"
-	"time"
+	"slices"
 )
 
 // Log returns an [Observer] that writes one line for each call when it has
@@ -21,108 +21,57 @@ import (
 // The attributes are route, attempts, took, and where there is something to say:
 // status, error, reason, first_content, and waits, a group with what the call
 // waited for and how long. No URL, header or body is among them.
-func Log(l *slog.Logger) Observer { return &logger{to: l} }
-
-type logger struct {
-	to    *slog.Logger
-	calls sync.Map // of *Call to *record
+func Log(l *slog.Logger) Observer {
+	to := logger{l}
+	return Observers(NewTracer(to.call), ObserverFunc(to.circuit))
 }
 
-// record is what a logger has seen of a call.
-type record struct {
-	mu    sync.Mutex
-	first time.Duration // until first content
-	waits []slog.Attr
-	since time.Time // the latest wait began; zero: it is over
-}
+type logger struct{ *slog.Logger }
 
-// Observe implements Observer.
-func (l *logger) Observe(ctx context.Context, e Event) {
-	if e.Kind == KindBreaker {
-		l.circuit(ctx, e)
-		return
-	}
-	c, ok := CallFrom(ctx)
-	if !ok {
-		return
-	}
-	if e.Kind == KindStart {
-		l.calls.Store(c, new(record))
-		return
-	}
-	r, ok := l.calls.Load(c)
-	if !ok {
-		return
-	}
-	if r := r.(*record); r.add(e) { // Nothing else is stored.
-		l.calls.Delete(c)
-		l.line(ctx, c, e, r)
-	}
-}
-
-// add notes an event, and reports whether it is the last.
-func (r *record) add(e Event) (last bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if n := len(r.waits); n > 0 && !r.since.IsZero() {
-		r.waits[n-1].Value = slog.DurationValue(r.waits[n-1].Value.Duration() + e.At.Sub(r.since))
-		r.since = time.Time{}
-	}
-	switch e.Kind {
-	case KindContent:
-		r.first = e.Wait
-	case KindWait:
-		r.wait(string(e.Phase))
-		r.since = e.At
-	}
-	return e.Kind == KindEnd
-}
-
-// wait makes what is waited for the last of the waits.
-func (r *record) wait(what string) {
-	for i, w := range r.waits {
-		if w.Key == what {
-			last := len(r.waits) - 1
-			r.waits[i], r.waits[last] = r.waits[last], r.waits[i]
-			return
-		}
-	}
-	r.waits = append(r.waits, slog.Duration(what, 0))
-}
-
-func (l *logger) line(ctx context.Context, c *Call, e Event, r *record) {
+func (l logger) call(ctx context.Context, t Trace) {
 	level, text := slog.LevelDebug, "call answered"
 	switch {
-	case e.Abandoned && (e.Err == nil && e.Status < http.StatusInternalServerError || errors.Is(e.Err, context.Canceled)):
+	case t.Abandoned && (t.Err == nil && t.Status < http.StatusInternalServerError || errors.Is(t.Err, context.Canceled)):
 		level, text = slog.LevelInfo, "call given up"
-	case e.Err != nil:
+	case t.Err != nil:
 		level, text = slog.LevelError, "call failed"
-	case e.Status == http.StatusTooManyRequests || e.Status >= http.StatusInternalServerError:
+	case t.Status == http.StatusTooManyRequests || t.Status >= http.StatusInternalServerError:
 		level = slog.LevelWarn
-	case e.Attempt > 1:
+	case t.Attempts > 1:
 		level = slog.LevelInfo
 	}
 	attrs := append(make([]slog.Attr, 0, 8),
-		slog.String("route", e.Route), slog.Int("attempts", e.Attempt), slog.Duration("took", e.At.Sub(c.env.time(c.entered()))))
-	if e.Status > 0 {
-		attrs = append(attrs, slog.Int("status", e.Status))
+		slog.String("route", t.Route), slog.Int("attempts", t.Attempts), slog.Duration("took", t.End.Sub(t.Start)))
+	if t.Status > 0 {
+		attrs = append(attrs, slog.Int("status", t.Status))
 	}
-	if e.Err != nil {
-		attrs = append(attrs, slog.String("error", safeText(e.Err)))
+	if t.Err != nil {
+		attrs = append(attrs, slog.String("error", safeText(t.Err)))
 	}
-	if reason := c.Reason(); reason != "" {
-		attrs = append(attrs, slog.String("reason", reason))
+	if t.Reason != "" {
+		attrs = append(attrs, slog.String("reason", t.Reason))
 	}
-	if r.first > 0 {
-		attrs = append(attrs, slog.Duration("first_content", r.first))
+	for _, s := range t.Spans {
+		if s.Kind == KindContent {
+			attrs = append(attrs, slog.Duration("first_content", s.Start.Sub(t.Start)))
+			break
+		}
 	}
-	if r.waits != nil {
-		attrs = append(attrs, slog.Attr{Key: "waits", Value: slog.GroupValue(r.waits...)})
+	var waits []slog.Attr
+	waited := t.Waited()
+	for _, p := range slices.Sorted(maps.Keys(waited)) {
+		waits = append(waits, slog.Duration(string(p), waited[p]))
+	}
+	if waits != nil {
+		attrs = append(attrs, slog.Attr{Key: "waits", Value: slog.GroupValue(waits...)})
 	}
 	l.write(ctx, level, text, attrs)
 }
 
-func (l *logger) circuit(ctx context.Context, e Event) {
+func (l logger) circuit(ctx context.Context, e Event) {
+	if e.Kind != KindBreaker {
+		return
+	}
 	level := slog.LevelInfo
 	attrs := []slog.Attr{slog.String("route", e.Route), slog.String("state", e.State.String())}
 	if e.State == StateOpen {
@@ -134,8 +83,8 @@ func (l *logger) circuit(ctx context.Context, e Event) {
 	l.write(ctx, level, "circuit changed", attrs)
 }
 
-func (l *logger) write(ctx context.Context, level slog.Level, text string, attrs []slog.Attr) {
-	to := l.to
+func (l logger) write(ctx context.Context, level slog.Level, text string, attrs []slog.Attr) {
+	to := l.Logger
 	if to == nil {
 		to = slog.Default()
 	}
