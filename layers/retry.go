@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-go/weir/layers/internal/hint"
 	"github.com/weir-go/weir/policy"
+	"github.com/weir-go/weir/stream"
 )
 
 // Retry sends a call again when that is safe and worth it: see
@@ -411,8 +412,21 @@ func (a *attempt) hold(resp *http.Response) {
 	if err != io.EOF || len(data) > heldBytes {
 		h.data, h.end = data[:min(len(data), heldBytes)], io.ErrUnexpectedEOF
 	}
+	if stats, guarded := stream.StatsOf(resp); guarded {
+		resp.Body = heldStream{h, stats}
+		return
+	}
 	resp.Body = h
 }
+
+// heldStream is the body of a stream in memory.
+type heldStream struct {
+	*held
+	stats stream.Stats
+}
+
+// Stats returns what the guard has seen; see stream.StatsOf.
+func (h heldStream) Stats() stream.Stats { return h.stats }
 
 // held is a body in memory.
 type held struct {

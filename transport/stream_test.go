@@ -588,6 +588,20 @@ func TestHeldExhaustion(t *testing.T) {
 			t.Error("a response too")
 		}
 	})
+	t.Run("a gate refuses the second send", func(t *testing.T) {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			p := streamed(held(), twice)
+			p.Breaker = policy.Breaker{Failures: 1}
+			r := post(t, c, newTransport(t, c, clocktest.NewUpstream(t, c, events(role, busy)), p))
+			wantStatus(t, r, 200)
+			equal(t, "the body", r.body, role+busy)
+			equal(t, "the reason", r.call(t).Reason(), layers.ReasonCircuit)
+			stats, ok := stream.StatsOf(r.resp)
+			if !ok || stats.Failure == nil || stats.Bytes != int64(len(r.body)) {
+				t.Errorf("got %+v", stats)
+			}
+		})
+	})
 	t.Run("the retry budget is empty", func(t *testing.T) {
 		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 			up := clocktest.NewUpstream(t, c, events(role, busy).Times(8))
