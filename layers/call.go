@@ -417,7 +417,7 @@ func (c *Call) told(e *Error) *Error {
 	if t.Reason == "" {
 		t.Reason = c.first.seldom().reason
 	}
-	if t.Reason == ReasonDeadline {
+	if t.Reason == ReasonDeadline && t.Owner == "" {
 		t.Deadline, t.Owner = c.due()
 	}
 	t.Retryable = t.Sent == Unsent || c.safe
