@@ -34,7 +34,7 @@ func (a *attempt) wrapBody(innermost bool, g *guard, req *http.Request, resp *ht
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		a.detach(resp)
-	case resp.Body == http.NoBody, req.Method == http.MethodHead,
+	case resp.Body == http.NoBody && !g.missing(resp), req.Method == http.MethodHead,
 		resp.StatusCode == http.StatusNoContent, resp.StatusCode == http.StatusNotModified:
 		a.bodyEnded(a.answers, outcome{status: resp.StatusCode})
 	default:

@@ -778,6 +778,24 @@ func TestUntouched(t *testing.T) {
 			})
 		}
 	}
+	t.Run("empty, of a known dialect", func(t *testing.T) {
+		for _, l := range []policy.Stream{limits, held()} {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				l.Dialect = "openai-chat"
+				empty := clocktest.Reply(200).Body("")
+				up := clocktest.NewUpstream(t, c, empty.Header("Content-Type", "text/event-stream").Times(2), empty, clocktest.Reply(204))
+				tr := newTransport(t, c, up, streamed(l, noRetry))
+				if r := get(t, c, tr); !errors.Is(r.err, stream.ErrTruncated) {
+					t.Errorf("a stream without an event: got %v", r.err)
+				}
+				for _, method := range []string{"HEAD", "GET", "GET"} { // and what is no stream, and a 204
+					if r := do(c, tr, request(t, t.Context(), method, url, nil)); r.err != nil {
+						t.Errorf("%s: got %v", method, r.err)
+					}
+				}
+			})
+		}
+	})
 	t.Run("101", func(t *testing.T) {
 		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 			conn := &duplex{Reader: strings.NewReader("hello")}
