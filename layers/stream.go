@@ -126,7 +126,7 @@ func (a *attempt) guardBody(g *guard, b *body, resp *http.Response) {
 // missing reports that an empty body is a stream that ended before it began, since
 // the response says that it is one, of a dialect with an end of its own.
 func (g *guard) missing(resp *http.Response) bool {
-	return g != nil && g.limits.Dialect != "" && isStream(resp.Header)
+	return g != nil && g.limits.Dialect != "" && resp.StatusCode/100 == 2 && isStream(resp.Header)
 }
 
 // isStream reports whether a response says that it is a stream of events.
