@@ -105,14 +105,11 @@ type attempt struct {
 	limits   *policy.Timeouts // nil: no phase is timed
 	since    instant          // when the phase began
 	phaseDue instant
-	endDue   instant       // of the whole attempt
 	least    time.Duration // a further attempt is not worth less time
 
 	traced  atomic.Pointer[hooks] // what the context answers for httptrace; nil: nothing
 	conn    net.Conn              // that the send got
-	upload  *upload               // the guarded request body
 	guard   *guard                // of the stream; nil: the response is none
-	race    *race                 // that it is the first of
 	expired *Error
 	askable *replay // of the retry layer that can be asked
 	replay  replay  // of the retry layer that began it
@@ -128,10 +125,14 @@ type attempt struct {
 
 // rare is what few attempts need.
 type rare struct {
-	endLimit time.Duration // what endDue enforces
+	endDue   instant       // of the whole attempt; 0: none
+	endLimit time.Duration // what it enforces
 	result   *outcome      // how the body ended while the send was still inside
 	dial     *dialing      // the latest
-	won      *attempt      // whose outcome a hedge passes off as this one's
+	upload   *upload       // the guarded request body
+	race     *race         // that it is the first of
+	won      *attempt      // whose outcome that passes off as this one's
+	held     held          // the response, while another attempt is made
 
 	// Of the first attempt, for its call.
 	reason string
@@ -163,7 +164,7 @@ func (a *attempt) mark() *rare {
 
 func (a *attempt) init(c *Call, base context.Context) {
 	a.call, a.base, a.n = c, base, int32(c.Attempts()+1)
-	a.phaseDue, a.endDue = never, never
+	a.phaseDue = never
 	a.next, c.live = c.live, a
 }
 
@@ -234,9 +235,19 @@ func (a *attempt) boundBy(d time.Duration) {
 	now := c.env.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if due := after(now, d); due < a.endDue && !a.settled {
-		a.endDue, a.mark().endLimit = due, d
+	if a.settled {
+		return
+	}
+	if due, r := after(now, d), a.mark(); r.endDue == 0 || due < r.endDue {
+		r.endDue, r.endLimit = due, d
 		c.arm(due, now)
+	}
+}
+
+// unbound takes that bound back. The mutex must be held.
+func (a *attempt) unbound() {
+	if a.rare != nil {
+		a.rare.endDue = 0
 	}
 }
 
@@ -253,9 +264,8 @@ func (a *attempt) leavePhase() { a.phase, a.phaseDue = phaseNone, never }
 
 // overdue returns the timeout that has expired. The mutex must be held.
 func (a *attempt) overdue(now instant) *Error {
-	if now >= a.endDue {
-		limit := a.seldom().endLimit
-		return a.timeout(PhaseAttempt, limit, now-a.endDue+limit)
+	if r := a.seldom(); r.endDue > 0 && now >= r.endDue {
+		return a.timeout(PhaseAttempt, r.endLimit, now-r.endDue+r.endLimit)
 	}
 	if now < a.phaseDue {
 		return nil
@@ -288,7 +298,7 @@ func (a *attempt) timeout(p Phase, limit, elapsed time.Duration) *Error {
 // attempt, since HTTP/2 reports a cause as a plain cancellation.
 func (a *attempt) abort() {
 	a.call.mu.Lock()
-	upload := a.upload
+	upload := a.seldom().upload
 	idle := a.depth == 0 && !a.reading && (a.counted || a.final)
 	o := outcome{status: int(a.status), err: a.expired}
 	// Nobody waited on the server, or the deadline was not the policy's.
@@ -320,7 +330,7 @@ func (a *attempt) close(o outcome) {
 	}
 	a.settled = true
 	a.leavePhase()
-	a.endDue = never
+	a.unbound()
 	for p := &c.live; *p != nil; p = &(*p).next {
 		if *p == a {
 			*p = a.next
@@ -384,7 +394,7 @@ func (a *attempt) failure(err error, r rank, proof bool) error {
 	if proof && !a.gotConn && e.Sent == MaybeSent && provenUnsent(err) {
 		e.Sent = Unsent
 	}
-	for u := a.upload; u != nil; u = u.prev {
+	for u := a.seldom().upload; u != nil; u = u.prev {
 		if u.err != nil && errors.Is(err, u.err) {
 			e.local, e.Reason = true, ReasonNotRetryable
 		}

@@ -15,11 +15,12 @@ type body struct {
 	a      *attempt
 	err    error
 	guard  *guard // of a stream
-	status int32
+	status int16
+	outer  bool  // around a body of the user's, whose Reads are timed further in
+	whole  bool  // its end cannot be mistaken
 	answer int32 // of the attempt, which may get another if a layer of the user's asks again
 	shut   atomic.Bool
-	outer  bool // around a body of the user's, whose Reads are timed further in
-	whole  bool // its end cannot be mistaken
+	over   atomic.Bool // its end was told
 }
 
 // wrapBody puts the attempt's wrapper around the body of resp. g is what guards
@@ -42,7 +43,7 @@ func (a *attempt) wrapBody(innermost bool, g *guard, req *http.Request, resp *ht
 		if b.a != nil || !innermost {
 			b = &body{outer: !innermost}
 		}
-		b.ReadCloser, b.a, b.status, b.answer = resp.Body, a, int32(resp.StatusCode), a.answers
+		b.ReadCloser, b.a, b.status, b.answer = resp.Body, a, int16(resp.StatusCode), a.answers
 		b.whole = resp.ContentLength >= 0 || resp.Uncompressed
 		resp.Body = b
 		if innermost {
@@ -118,6 +119,7 @@ func (b *body) ended(o outcome) {
 		o = b.guard.verdict(o)
 	}
 	b.a.bodyEnded(b.answer, o)
+	b.over.Store(true)
 }
 
 // Close implements io.Closer. It is safe during a Read, and to repeat.
@@ -127,6 +129,8 @@ func (b *body) Close() error {
 	}
 	if b.guard != nil {
 		b.guard.leave(b.a)
+	} else if b.over.Load() {
+		return b.ReadCloser.Close()
 	}
 	// The body first: a pooled connection outlives a closed body, but not a
 	// cancelled request. HTTP/2 waits for the stream's end meanwhile.
@@ -253,7 +257,8 @@ func (a *attempt) detach(resp *http.Response) {
 	}
 	c := a.call
 	c.mu.Lock()
-	c.end, a.endDue = never, never
+	c.end = never
+	a.unbound()
 	a.leavePhase()
 	c.mu.Unlock()
 	u := &upgraded{ReadWriteCloser: rwc, a: a}

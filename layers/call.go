@@ -273,7 +273,9 @@ func (c *Call) wake() {
 			hit = append(hit, a)
 			continue
 		}
-		next = min(next, a.endDue)
+		if end := a.seldom().endDue; end > 0 {
+			next = min(next, end)
+		}
 		if !a.lastCall {
 			next = min(next, a.phaseDue)
 		}

@@ -61,7 +61,7 @@ func only(resp *http.Response, err error) (*http.Response, error) {
 // user's failed, and may have forgotten them.
 func (a *attempt) unclosed() {
 	a.call.mu.Lock()
-	u, counted := a.upload, a.counted
+	u, counted := a.seldom().upload, a.counted
 	a.call.mu.Unlock()
 	for ; u != nil && !counted; u = u.prev {
 		_ = u.Close()
@@ -103,9 +103,10 @@ func (a *attempt) leave(r rank) (way, error) {
 	w := way{outer: a.rank, passes: a.passes.Add(1)}
 	a.rank = r
 	a.depth++
+	race := a.seldom().race
 	c.mu.Unlock()
-	if w.passes == 1 && a.race != nil {
-		a.race.start()
+	if w.passes == 1 && race != nil {
+		race.start()
 	}
 	if first {
 		if a.pays {

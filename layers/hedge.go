@@ -68,7 +68,9 @@ var errOutrun = errors.New("another send of the call was faster")
 
 func (r *race) run() (*http.Response, error) {
 	r.live = []*attempt{r.a}
-	r.a.race = r
+	r.a.call.mu.Lock()
+	r.a.mark().race = r
+	r.a.call.mu.Unlock()
 	defer r.end()
 	resp, err := r.l.next.send(r.a, r.req)
 	if r.finish(r.a, resp, err) {

@@ -405,6 +405,9 @@ func (a *attempt) waitUntil(at instant, signal <-chan struct{}) error {
 
 // listen pauses the budgets as the server asks.
 func (l *rateBudget) listen(t *turns, resp *http.Response) {
+	if !hint.Present(resp.Header) {
+		return
+	}
 	now := l.env.Clock.Now()
 	var wait time.Duration
 	switch resp.StatusCode {

@@ -12,9 +12,9 @@ import (
 
 // replay gives each attempt the whole request body.
 type replay struct {
-	first   io.ReadCloser // the caller's, nil without a body
 	getBody func() (io.ReadCloser, error)
 	rec     *recorder // nil unless the body is recorded
+	some    bool      // there is a body
 }
 
 // replayOf returns how the body of req can be sent again. A body without
@@ -25,7 +25,7 @@ func replayOf(req *http.Request, limit int64) replay {
 	if req.Body == nil || req.Body == http.NoBody {
 		return replay{}
 	}
-	r := replay{first: req.Body, getBody: req.GetBody}
+	r := replay{getBody: req.GetBody, some: true}
 	if r.getBody == nil && limit > 0 && req.ContentLength <= limit {
 		r.rec = &recorder{src: req.Body, limit: limit, turn: make(chan struct{}, 1)}
 	}
@@ -34,14 +34,14 @@ func replayOf(req *http.Request, limit int64) replay {
 
 // possible reports whether there can be another body.
 func (r *replay) possible() bool {
-	return r.first == nil || r.getBody != nil || r.rec != nil && !r.rec.overflow.Load()
+	return !r.some || r.getBody != nil || r.rec != nil && !r.rec.overflow.Load()
 }
 
 // next returns the body of a further attempt. What the one before still reads
 // is recorded for this one.
 func (r *replay) next() (io.ReadCloser, error) {
 	switch {
-	case r.first == nil:
+	case !r.some:
 		return http.NoBody, nil
 	case r.getBody != nil:
 		return r.getBody()

@@ -408,7 +408,10 @@ func (a *attempt) hold(resp *http.Response) {
 		data = data[:len(data)+n]
 	}
 	_ = resp.Body.Close()
-	h := &held{data: data, end: io.EOF}
+	a.call.mu.Lock()
+	h := &a.mark().held
+	a.call.mu.Unlock()
+	h.data, h.end = data, io.EOF
 	if err != io.EOF || len(data) > heldBytes {
 		h.data, h.end = data[:min(len(data), heldBytes)], io.ErrUnexpectedEOF
 	}

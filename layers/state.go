@@ -33,7 +33,8 @@ type keyed[T Handle] struct {
 	env  *Env
 	id   policy.StateID
 	kind kind[T]
-	live sync.Map // of stateKey to *kept[T]
+	live sync.Map                // of stateKey to *kept[T]
+	last atomic.Pointer[kept[T]] // found: most calls of a client go where the one before went
 
 	mu      sync.Mutex
 	create  func(k stateKey) T
@@ -46,6 +47,7 @@ type kept[T Handle] struct {
 	key   stateKey
 	state T
 	used  atomic.Bool // since the hand passed last
+	gone  atomic.Bool // to make room
 }
 
 // keyOf returns nil for the key function of which no string need be made.
@@ -86,18 +88,27 @@ func (k *keyed[T]) set(s policy.Settings) {
 func (k *keyed[T]) of(f policy.KeyFunc, req *http.Request) T {
 	var key stateKey
 	if f == nil {
-		key = originOf(req)
+		key = stateKey{req.URL.Scheme, req.URL.Host}
 	} else {
 		key.name = f(req)
 	}
-	if e, ok := k.live.Load(key); ok {
-		e := e.(*kept[T]) // Nothing else is stored.
-		if !e.used.Load() {
-			e.used.Store(true)
+	// An origin as it is written is no other's, if it is one that is kept.
+	e := k.last.Load()
+	if e == nil || e.key != key || e.gone.Load() {
+		if f == nil {
+			key = originOf(req)
 		}
-		return e.state
+		found, ok := k.live.Load(key)
+		if !ok {
+			return k.add(key)
+		}
+		e = found.(*kept[T]) // Nothing else is stored.
+		k.last.Store(e)
 	}
-	return k.add(key)
+	if !e.used.Load() {
+		e.used.Store(true)
+	}
+	return e.state
 }
 
 func originOf(req *http.Request) stateKey {
@@ -169,6 +180,7 @@ func (k *keyed[T]) replace(e *kept[T]) bool {
 }
 
 func (k *keyed[T]) put(at int, e *kept[T]) bool {
+	k.ring[at].gone.Store(true)
 	k.live.Delete(k.ring[at].key)
 	k.ring[at] = e
 	return true

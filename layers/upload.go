@@ -71,7 +71,8 @@ func (a *attempt) roundTrip(next http.RoundTripper, req *http.Request) (*http.Re
 func (a *attempt) uploadOf(src io.ReadCloser) *upload {
 	u := &upload{a: a, src: src}
 	a.call.mu.Lock()
-	a.upload, u.prev = u, a.upload
+	r := a.mark()
+	r.upload, u.prev = u, r.upload
 	a.call.mu.Unlock()
 	return u
 }

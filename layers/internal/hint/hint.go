@@ -80,6 +80,21 @@ func Quota(h http.Header, now time.Time) (wait time.Duration, from Source) {
 	return wait, from
 }
 
+// Present reports that there is a field that Wait might read. It needs no time
+// of day.
+func Present(h http.Header) bool {
+	for name := range h {
+		switch name {
+		case "Retry-After", "Retry-After-Ms", "Ratelimit":
+			return true
+		}
+		if _, _, source := resetName(name); source != None {
+			return true
+		}
+	}
+	return false
+}
+
 // groups returns the largest reset among the groups of which nothing remains.
 // A group's name is open, so that only a walk over all fields finds it. The walk
 // looks for what remains, and looks up the one reset that belongs to it.
