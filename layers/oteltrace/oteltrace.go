@@ -1,0 +1,252 @@
+// Package oteltrace records the calls of a weir stack as OpenTelemetry spans:
+// one for each call, and under it one for each send, by the semantic conventions
+// for HTTP clients. Each send carries its own span on to the server.
+//
+// It is a module of its own, so that users of weir do not download
+// OpenTelemetry unless they use it.
+//
+//	cfg := transport.Config{Policy: p}
+//	oteltrace.Instrument(&cfg)
+//	t, err := transport.New(cfg)
+package oteltrace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/weir-go/weir/layers"
+	"github.com/weir-go/weir/transport"
+)
+
+// Option changes what [Instrument] does.
+type Option func(*tracing)
+
+// WithTracerProvider sets where spans go. The default is
+// otel.GetTracerProvider().
+func WithTracerProvider(p trace.TracerProvider) Option {
+	return func(t *tracing) { t.provider = p }
+}
+
+// WithPropagator sets how a send tells the server of its span. The default is
+// otel.GetTextMapPropagator().
+func WithPropagator(p propagation.TextMapPropagator) Option {
+	return func(t *tracing) { t.propagator = p }
+}
+
+// Instrument makes the transport that is built of cfg record its calls: it adds
+// to its Observer, and stands first among its Inner layers, so that the spans of
+// sends include what the others do.
+//
+// The span of a call is a child of the caller's, and ends with the body. Its
+// events are the waits, the refusals and the first content of a stream; its
+// attributes are the route, the number of sends, and why there was no further
+// one. The span of a send is of the client kind. Its url.full has no query and
+// no userinfo, and no header or body is recorded.
+func Instrument(cfg *transport.Config, options ...Option) {
+	t := &tracing{provider: otel.GetTracerProvider(), propagator: otel.GetTextMapPropagator()}
+	for _, o := range options {
+		o(t)
+	}
+	t.tracer = t.provider.Tracer("github.com/weir-go/weir/layers/oteltrace")
+	own := layers.Observers(layers.ObserverFunc(t.observe), layers.NewTracer(t.ended))
+	if cfg.Observer != nil {
+		own = layers.Observers(own, cfg.Observer)
+	}
+	cfg.Observer = own
+	cfg.Inner = append([]layers.Layer{t.layer}, cfg.Inner...)
+}
+
+type tracing struct {
+	provider   trace.TracerProvider
+	tracer     trace.Tracer
+	propagator propagation.TextMapPropagator
+	calls      sync.Map // of *layers.Call to trace.Span
+}
+
+// observe begins the span of a call.
+func (t *tracing) observe(ctx context.Context, e layers.Event) {
+	call, ok := layers.CallFrom(ctx)
+	if !ok || e.Kind != layers.KindStart {
+		return
+	}
+	name := e.Route
+	if name == "" {
+		name = "HTTP call"
+	}
+	_, span := t.tracer.Start( //nolint:spancheck // The call's end ends it.
+		ctx, name, trace.WithTimestamp(e.At), trace.WithAttributes(attribute.String("weir.route", e.Route)))
+	t.calls.Store(call, span)
+} //nolint:spancheck // As above.
+
+// ended ends the span of a call.
+func (t *tracing) ended(ctx context.Context, r layers.Trace) {
+	call, _ := layers.CallFrom(ctx)
+	found, ok := t.calls.LoadAndDelete(call)
+	if !ok {
+		return
+	}
+	span := found.(trace.Span)
+	span.SetAttributes(attribute.Int("weir.attempts", r.Attempts))
+	if r.Reason != "" {
+		span.SetAttributes(attribute.String("weir.reason", r.Reason))
+	}
+	for _, s := range r.Spans {
+		attributes := []attribute.KeyValue{attribute.Int("weir.attempt", s.Attempt)}
+		if s.Phase != "" {
+			attributes = append(attributes, attribute.String("weir.phase", string(s.Phase)))
+		}
+		switch s.Kind {
+		case layers.KindWait:
+			attributes = append(attributes, attribute.Float64("weir.wait", s.End.Sub(s.Start).Seconds()))
+		case layers.KindContent, layers.KindRefused, layers.KindFailure, layers.KindOpaque:
+		default:
+			continue
+		}
+		span.AddEvent(string(s.Kind), trace.WithTimestamp(s.Start), trace.WithAttributes(attributes...))
+	}
+	if r.Err != nil {
+		fail(span, r.Err)
+	}
+	span.End(trace.WithTimestamp(r.End))
+}
+
+// fail marks a span as failed. The errors of a stack hold no secrets, but for
+// those of the caller's own making.
+func fail(span trace.Span, err error) {
+	kind := fmt.Sprintf("%T", err)
+	if e, ok := errors.AsType[*layers.Error](err); ok {
+		kind = string(e.Phase)
+		if e.Timeout() {
+			kind += " timeout"
+		}
+		span.SetStatus(codes.Error, e.Error())
+	} else {
+		span.SetStatus(codes.Error, "")
+	}
+	span.SetAttributes(semconv.ErrorTypeKey.String(kind))
+}
+
+// layer makes the span of each send.
+func (t *tracing) layer(next http.RoundTripper) http.RoundTripper {
+	return layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		call, ok := layers.CallFrom(req.Context())
+		if !ok {
+			return next.RoundTrip(req)
+		}
+		ctx := req.Context()
+		if parent, ok := t.calls.Load(call); ok {
+			ctx = trace.ContextWithSpan(ctx, parent.(trace.Span))
+		}
+		ctx, span := t.tracer.Start(ctx, req.Method, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(describe(req, call.Attempts())...))
+		send := req.Clone(ctx)
+		if send.Header == nil {
+			send.Header = http.Header{}
+		}
+		t.propagator.Inject(ctx, propagation.HeaderCarrier(send.Header))
+		resp, err := next.RoundTrip(send)
+		if err != nil {
+			fail(span, err)
+			span.End()
+			return nil, err
+		}
+		span.SetAttributes(semconv.HTTPResponseStatusCode(resp.StatusCode))
+		if resp.Proto != "" {
+			span.SetAttributes(semconv.NetworkProtocolVersion(strconv.Itoa(resp.ProtoMajor) + "." + strconv.Itoa(resp.ProtoMinor)))
+		}
+		if resp.StatusCode >= http.StatusBadRequest {
+			span.SetStatus(codes.Error, "")
+			span.SetAttributes(semconv.ErrorTypeKey.String(strconv.Itoa(resp.StatusCode)))
+		}
+		resp.Body = watch(ctx, resp.Body, span)
+		return resp, nil
+	})
+}
+
+// describe returns the attributes of a send.
+func describe(req *http.Request, before int) []attribute.KeyValue {
+	u := url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Path: req.URL.Path, RawPath: req.URL.RawPath}
+	attributes := []attribute.KeyValue{
+		semconv.HTTPRequestMethodKey.String(req.Method), semconv.URLFull(u.String()), semconv.ServerAddress(u.Hostname()),
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	if n, err := strconv.Atoi(port); err == nil {
+		attributes = append(attributes, semconv.ServerPort(n))
+	}
+	if before > 0 {
+		attributes = append(attributes, semconv.HTTPRequestResendCount(before))
+	}
+	return attributes
+}
+
+// body ends the span of a send when the body has ended, one way or another.
+type body struct {
+	io.ReadCloser
+
+	span trace.Span
+	once sync.Once
+	stop func() bool // watching the end of the send
+}
+
+// watch returns b with the end of span tied to its own. A body that can be
+// written to, after a change of protocols, still can.
+func watch(ctx context.Context, b io.ReadCloser, span trace.Span) io.ReadCloser {
+	own := &body{ReadCloser: b, span: span}
+	own.stop = context.AfterFunc(ctx, func() { // perhaps nobody reads or closes it
+		expired, _ := errors.AsType[*layers.Error](context.Cause(ctx))
+		if expired == nil {
+			own.end(nil)
+		} else {
+			own.end(expired)
+		}
+	})
+	if w, ok := b.(io.Writer); ok {
+		return struct {
+			*body
+			io.Writer
+		}{own, w}
+	}
+	return own
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.stop()
+		b.end(err)
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *body) Close() error {
+	err := b.ReadCloser.Close()
+	b.stop()
+	b.end(nil)
+	return err
+}
+
+func (b *body) end(err error) {
+	b.once.Do(func() {
+		if err != nil && !errors.Is(err, io.EOF) {
+			fail(b.span, err)
+		}
+		b.span.End()
+	})
+}
