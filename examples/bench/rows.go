@@ -1,0 +1,29 @@
+package main
+
+import "net/http"
+
+// rows returns the table: what a call, a stream and a lookup must not exceed.
+func rows() []row {
+	sixMust := []must{{added, 600}, {allocs, 5}, {size, 700}}
+	return []row{
+		{"six", "six layers over a base from memory, GET", sixMust, inMemory(http.MethodGet, false, weir(six()), byHand, failsafe)},
+		{"six-post", "the same, POST of 1 KiB", sixMust, inMemory(http.MethodPost, false, weir(six()), byHand, failsafe)},
+		{"phases", "six layers and every phase timed, over a base with the hooks of a reused connection",
+			[]must{{added, 900}, {allocs, 10}}, inMemory(http.MethodGet, true, weir(phases()), client)},
+		{"three", "budget, retry and breaker only",
+			[]must{{added, 300}, {allocs, 2}}, inMemory(http.MethodGet, false, weir(three()), limited)},
+		{"loopback", "all layers, loopback HTTP/1.1 keep-alive",
+			[]must{{percent, 4}, {cpuTime, 1000}}, loopback(weir(phases()), byHand, failsafe)},
+		{"retry", "503, then 200, no backoff: one connection, every body closed",
+			[]must{{added, 1200}, {allocs, 9}}, retried(weir(six()), retryable, byHand, failsafe, heimdall, restyClient)},
+		{"bytes-event", "guard by bytes, limits exact, one event a Read", []must{{speed, 3}, {allocs, 0}}, read(false, byBytes, watched)},
+		{"bytes-4k", "the same, 4 KiB a Read", []must{{speed, 15}, {allocs, 0}}, read(true, byBytes, watched)},
+		{"framing-event", "guard with framing, one event a Read", []must{{speed, 2.5}, {allocs, 0}}, read(false, framing, decoder)},
+		{"framing-4k", "the same, 4 KiB a Read", []must{{speed, 10}, {allocs, 0}}, read(true, framing, decoder)},
+		{"classes", "guard that classes openai-chat events, 4 KiB a Read", []must{{speed, 3}, {allocs, 0}}, read(true, classes)},
+		{"idle", "10,000 guarded idle streams, each", []must{{size, 700}, {goroutine, 0}}, idle(weir(streaming()), failsafe)},
+		{"routes-10", "route lookup, 10 routes", []must{{ns, 40}, {allocs, 0}}, lookup(10, 2)},
+		{"routes-1000", "route lookup, 1,000 routes", []must{{ns, 60}, {allocs, 0}}, lookup(1000, 40)},
+		{"routes-10000", "route lookup, 10,000 routes", []must{{ns, 80}, {allocs, 0}}, lookup(10_000, 200)},
+	}
+}
