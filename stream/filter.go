@@ -8,6 +8,8 @@ type filter struct {
 	off   int      // what of it has been taken
 	ready int      // where what is held back begins
 	long  bool     // this event is too long to be held back
+	gone  bool     // something has been taken out behind the last byte that is left
+	end   byte     // the last byte that may pass, taken or not; 0: there was none
 	last  fate
 }
 
@@ -25,12 +27,12 @@ func (f *filter) add(k pieceKind, raw []byte, keepalive bool) {
 	if k != tail {
 		switch {
 		case k == comment || k == padding:
-			f.last = goes // whatever event is held back around it
+			f.last, f.gone = goes, true // whatever event is held back around it
 			return
 		case k == partial:
 			f.last = waits
 		case keepalive && !f.long && f.held()+len(raw) <= maxPrefix:
-			f.last = goes
+			f.last, f.gone = goes, true
 			if f.buf != nil {
 				f.buf.data = f.buf.data[:f.ready]
 			}
@@ -46,14 +48,38 @@ func (f *filter) add(k pieceKind, raw []byte, keepalive bool) {
 	if f.buf == nil {
 		f.buf = bufferPool.Get().(*buffers)
 	}
+	if f.gone && len(raw) > 0 {
+		f.buf.data = append(f.buf.data, f.seam(raw[0])...)
+		f.gone = false
+	}
 	f.buf.data = append(f.buf.data, raw...)
 	if f.last == waits && f.held() > maxPrefix {
 		f.long = true
 	}
 	if f.last == passes || f.long {
 		f.ready = len(f.buf.data)
+		if f.ready > f.off {
+			f.end = f.buf.data[f.ready-1]
+		}
 	}
 	f.free()
+}
+
+// seam returns what has to stand where something was taken out, before a byte
+// that would otherwise become part of a line end, or of a byte order mark, that
+// it is not.
+func (f *filter) seam(next byte) string {
+	before := f.end
+	if f.held() > 0 {
+		before = f.buf.data[len(f.buf.data)-1]
+	}
+	switch {
+	case before == '\r' && next == '\n':
+		return "\n"
+	case before == 0 && next == bom[0]:
+		return bom
+	}
+	return ""
 }
 
 // held returns how many bytes are held back.
@@ -86,6 +112,6 @@ func (f *filter) flush() { f.add(setting, nil, false) }
 func (f *filter) free() {
 	if f.buf != nil && f.off == len(f.buf.data) {
 		f.buf.free()
-		*f = filter{long: f.long, last: f.last}
+		f.buf, f.off, f.ready = nil, 0, 0
 	}
 }

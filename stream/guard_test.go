@@ -220,6 +220,9 @@ func TestDropKeepalives(t *testing.T) {
 	}{
 		{"comments", "sse", nil, ": a\n\n" + text + ":\n" + text + ": b", text + text},
 		{"comment in an event", "sse", nil, "event: x\n: a\r\ndata: {}\n\n", "event: x\ndata: {}\n\n"},
+		{"comment between CR and LF", "sse", nil, "data: {}\r: a\n\ndata: {}\r: a\r\n: b\r\n\n", "data: {}\r\n\ndata: {}\r\n\n"},
+		{"comment before what is no byte order mark", "sse", nil, ": a\n" + bom + "data: x\ndata: {}\n\n", bom + bom + "data: x\ndata: {}\n\n"},
+		{"ping before what is no byte order mark", "sse", nil, bom + ping + bom + "data: x\ndata: {}\n\n", bom + bom + "data: x\ndata: {}\n\n"},
 		{"long comment", "sse", nil, long + text + long, text + text[:0]},
 		{"blank lines", "sse", nil, "\n\r\n\r" + text + "\n\n" + text, text + text},
 		{"pings", "sse", nil, ping + text + ping + ping + text, text + text},
