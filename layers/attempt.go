@@ -69,7 +69,7 @@ type attempt struct {
 	// One of the standard library's, so that contexts derived from it cost no
 	// goroutine.
 	context.Context
-	cancel context.CancelCauseFunc
+	cancel context.CancelCauseFunc // nil: no layer may end the send but by the body
 	call   *Call
 	base   context.Context // what Context, or a successor's, is derived from
 	next   *attempt        // in Call.live
@@ -305,12 +305,21 @@ func (a *attempt) abort() {
 	o.abandoned = a.expired.Phase == PhaseDeadline && (idle || a.expired.Owner == OwnerJob)
 	a.call.mu.Unlock()
 	a.abandonDial()
-	a.cancel(o.err)
+	a.stop(o.err)
 	for ; upload != nil; upload = upload.prev {
 		upload.abort()
 	}
 	if idle {
 		a.settle(o)
+	}
+}
+
+// stop ends what the send does.
+func (a *attempt) stop(cause error) {
+	if a.cancel != nil {
+		a.cancel(cause)
+	} else {
+		_ = a.response.Close()
 	}
 }
 

@@ -59,7 +59,8 @@ type (
 	deadlineKey struct{}
 )
 
-// Done is closed when the call has ended.
+// Done is closed when the call has ended. A call that nothing in its stack can
+// end, and nobody observes, has the context of its caller.
 func (c *Call) Done() <-chan struct{} { return c.first.Done() }
 
 // Err is not nil once the call has ended.
@@ -151,7 +152,7 @@ func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
 		ctxEnd: never, end: never, armed: never,
 	}
 	a := &c.first
-	a.Context, a.cancel = context.WithCancelCause(parent)
+	a.Context = parent
 	if at, ok := parent.Deadline(); ok {
 		c.ctxEnd = e.instant(at)
 	}
@@ -165,6 +166,9 @@ func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
 		c.start, c.hop = prev.start, &hop{prev, c.start}
 		c.end = min(c.end, prev.end)
 		prev.mu.Unlock()
+	}
+	if s.ends || c.end != never || e.Observer != nil { // who may go by the context
+		a.Context, a.cancel = context.WithCancelCause(parent)
 	}
 	a.init(c, parent)
 	if c.end != never {
@@ -293,7 +297,7 @@ func (c *Call) wake() {
 	}
 	c.mu.Unlock()
 	if passed {
-		c.first.cancel(c.expired)
+		c.first.stop(c.expired)
 	}
 	for _, a := range hit {
 		a.abort()
@@ -449,7 +453,9 @@ func (c *Call) finish(o outcome) {
 	if unread {
 		closeBody(&c.first.req)
 	}
-	c.first.cancel(nil)
+	if cancel := c.first.cancel; cancel != nil {
+		cancel(nil)
+	}
 	for _, a := range dropped {
 		a.settle(outcome{status: int(a.status), abandoned: true})
 	}

@@ -62,14 +62,28 @@ type stage struct {
 	route string // only of an opening stage
 	sender
 	next http.RoundTripper
+	ends bool // a layer from here on may end a send, or is the user's
 }
 
 // layer makes a Layer of what build returns for the next sender.
 func (e *Env) layer(r rank, route string, build func(env *Env, next sender) sender) Layer {
 	e = e.ready()
 	return func(next http.RoundTripper) http.RoundTripper {
-		return &stage{env: e, rank: r, route: route, sender: build(e, e.sender(r, next)), next: next}
+		return &stage{env: e, rank: r, route: route, sender: build(e, e.sender(r, next)), next: next, ends: e.ends(r, next)}
 	}
+}
+
+// ends reports that a layer of rank r around next may end a send, or one further
+// in may, or one of the user's.
+func (e *Env) ends(r rank, next http.RoundTripper) bool {
+	s, ours := next.(*stage)
+	switch r {
+	case rankDeadline, rankHedge, rankInner, rankStream, rankTimeouts:
+		return true
+	case rankOpen:
+		return !ours || s.ends
+	}
+	return ours && s.ends
 }
 
 // sender returns how a layer of rank r hands an attempt to next: directly if
@@ -111,13 +125,13 @@ func (a *attempt) join(r rank, req *http.Request) (*attempt, *http.Request) {
 	c := a.call
 	c.mu.Lock()
 	joins := a.rank < r && !a.settled && !c.done
-	held := a.exposed || a.depth > 0 && r <= rankRetry
+	held := a.exposed || a.depth > 0 && r <= rankRetry || a.cancel == nil
 	counted := a.counted
 	c.mu.Unlock()
 	if !joins {
 		return nil, req
 	}
-	if held { // by a layer of the user's, whose context an abort must not end
+	if held { // by a layer of the user's, whose context an abort must not end, or cannot
 		a = a.sibling(req.Context())
 		a.counted = counted
 		req = a.carry(req)
@@ -187,6 +201,6 @@ func Inner(env *Env, list ...Layer) Layer {
 			next = &stage{env: env, rank: rankBase, sender: &edge{rank: rankBase, next: next}, next: next}
 		}
 		next = Chain(next, list...)
-		return &stage{env: env, rank: rankInner, sender: &edge{rank: rankInner, next: next}, next: next}
+		return &stage{env: env, rank: rankInner, sender: &edge{rank: rankInner, next: next}, next: next, ends: true}
 	}
 }
