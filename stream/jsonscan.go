@@ -143,9 +143,19 @@ func (s *scanner) elem() bool {
 // str takes a string, whose quote is next, and returns what is between the
 // quotes, and whether it has escapes in it.
 func (s *scanner) str() (raw []byte, escaped bool) {
-	b := s.b
-	start := s.i + 1
-	for i := start; i < len(b); {
+	start := min(s.i+1, len(s.b))
+	end, escaped := endOfString(s.b, start)
+	if s.i = end + 1; end == len(s.b) {
+		s.i = end
+		s.fail()
+	}
+	return s.b[start:end], escaped
+}
+
+// endOfString returns where in b the string ends whose inside begins at i: where
+// its quote is, or len(b) if it has none. escaped reports escapes before it.
+func endOfString(b []byte, i int) (end int, escaped bool) {
+	for i < len(b) {
 		if rest := b[i:]; len(rest) >= 8 {
 			word := binary.LittleEndian.Uint64(rest)
 			found := matches(word, '"') | matches(word, '\\')
@@ -157,17 +167,14 @@ func (s *scanner) str() (raw []byte, escaped bool) {
 		}
 		switch b[i] {
 		case '"':
-			s.i = i + 1
-			return b[start:i], escaped
+			return i, escaped
 		case '\\':
 			escaped = true
 			i++
 		}
 		i++
 	}
-	s.i = len(b)
-	s.fail()
-	return b[min(start, len(b)):], escaped
+	return len(b), escaped
 }
 
 // matches sets the high bit of each byte of word that is c, and maybe of later

@@ -38,10 +38,8 @@ func (t *template) fits(e *event) bool {
 	if from == 0 || from >= len(e.data) {
 		return false
 	}
-	s := scanner{b: e.data, i: from - 1}
-	s.str()
-	to := s.i - 1 // where its quote is, if it has one
-	return !s.bad && to > from && len(e.data)-to == int(t.tail) && t.same(e, e.data[:from], e.data[to:])
+	to, _ := endOfString(e.data, from)
+	return to > from && len(e.data)-to == int(t.tail) && t.same(e, e.data[:from], e.data[to:])
 }
 
 // same reports whether an event is of the template by its name and the JSON before
