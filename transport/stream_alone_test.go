@@ -23,7 +23,7 @@ type chance struct {
 }
 
 func newChance(seed uint64) chance {
-	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // The same for each run.
+	r := rand.New(rand.NewPCG(seed, 0))
 	seconds := func(n int) time.Duration { return time.Duration(r.IntN(n)) * time.Second }
 	one := func(n int) bool { return r.IntN(n) == 0 }
 	c := chance{limits: limits, size: []int{33, 4 << 10, 64 << 10}[r.IntN(3)]}
@@ -85,8 +85,7 @@ func (c chance) read(k *clocktest.Clock, body io.Reader) string {
 			k.Sleep(c.pauses[i%len(c.pauses)])
 			continue
 		}
-		var stall *stream.StallError
-		if errors.As(err, &stall) {
+		if stall, ok := errors.AsType[*stream.StallError](err); ok {
 			stall.Attempt = 0
 			err = stall
 		}
