@@ -14,6 +14,7 @@ import (
 type conn struct {
 	in, out       *pipe
 	local, remote address
+	gone          func() // is told when this end is closed
 }
 
 // An address is the host and port of one end.
@@ -24,7 +25,7 @@ func (a address) String() string { return string(a) }
 
 func newConns(client, server address) (*conn, *conn) {
 	up, down := newPipe(), newPipe()
-	return &conn{down, up, client, server}, &conn{up, down, server, client}
+	return &conn{down, up, client, server, func() {}}, &conn{up, down, server, client, func() {}}
 }
 
 func (c *conn) Read(p []byte) (int, error) {
@@ -41,6 +42,7 @@ func (c *conn) Write(p []byte) (int, error) {
 func (c *conn) Close() error {
 	c.in.shut(net.ErrClosed, syscall.EPIPE)
 	c.out.shut(io.EOF, net.ErrClosed)
+	c.gone()
 	return nil
 }
 
@@ -56,6 +58,7 @@ func (c *conn) CloseWrite() error {
 func (c *conn) Reset() {
 	c.in.shut(net.ErrClosed, syscall.ECONNRESET)
 	c.out.shut(syscall.ECONNRESET, net.ErrClosed)
+	c.gone()
 }
 
 func (c *conn) LocalAddr() net.Addr  { return c.local }

@@ -37,7 +37,8 @@ type Network struct {
 	mu        sync.Mutex
 	listeners map[string]*listener
 	delays    map[string]time.Duration // negative: for ever
-	conns     []*conn
+	conns     map[*conn]bool           // those that are open
+	made      int                      // connections
 }
 
 // NewNetwork returns an empty network for a test in [Run]. At the test's end all
@@ -48,6 +49,7 @@ func NewNetwork(t testing.TB) *Network {
 		done:      make(chan struct{}),
 		listeners: make(map[string]*listener),
 		delays:    make(map[string]time.Duration),
+		conns:     make(map[*conn]bool),
 	}
 	t.Cleanup(n.close)
 	return n
@@ -56,7 +58,7 @@ func NewNetwork(t testing.TB) *Network {
 func (n *Network) close() {
 	close(n.done)
 	n.mu.Lock()
-	conns, listeners := n.conns, slices.Collect(maps.Values(n.listeners))
+	conns, listeners := slices.Collect(maps.Keys(n.conns)), slices.Collect(maps.Values(n.listeners))
 	n.mu.Unlock()
 	for _, l := range listeners {
 		l.Close()
@@ -136,8 +138,16 @@ func (n *Network) dial(ctx context.Context, to string) (net.Conn, error) {
 	if l == nil {
 		return nil, os.NewSyscallError("connect", syscall.ECONNREFUSED)
 	}
-	client, server := newConns(address(fmt.Sprint("client:", 49152+len(n.conns))), address(to))
-	n.conns = append(n.conns, client, server)
+	client, server := newConns(address(fmt.Sprint("client:", 49152+2*n.made)), address(to))
+	n.made++
+	for _, c := range []*conn{client, server} {
+		n.conns[c] = true
+		c.gone = func() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			delete(n.conns, c)
+		}
+	}
 	l.queue = append(l.queue, server)
 	l.changed.Signal()
 	return client, nil
@@ -171,14 +181,15 @@ func (l *listener) Accept() (net.Conn, error) {
 // Close resets the connections that nobody has accepted.
 func (l *listener) Close() error {
 	l.n.mu.Lock()
-	defer l.n.mu.Unlock()
+	queue := l.queue
 	if !l.closed {
-		l.closed = true
+		l.closed, l.queue = true, nil
 		delete(l.n.listeners, string(l.addr))
-		for _, c := range l.queue {
-			c.Reset()
-		}
 		l.changed.Broadcast()
+	}
+	l.n.mu.Unlock()
+	for _, c := range queue {
+		c.Reset()
 	}
 	return nil
 }
