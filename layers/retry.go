@@ -212,7 +212,7 @@ func (l *retry) judge(a *attempt, body *replay, n int, resp *http.Response, err 
 // and never less than the server asks for.
 func (l *retry) wait(a *attempt, n int, resp *http.Response) (wait time.Duration, reason string) {
 	var asks time.Duration
-	if resp != nil {
+	if resp != nil && hint.Asks(resp.Header) {
 		asks, _ = hint.RetryAfter(resp.StatusCode, resp.Header, l.env.Clock.Now())
 	}
 	wait = max(l.backoff(n, resp), asks)

@@ -40,6 +40,9 @@ func FuzzWait(f *testing.F) {
 		}
 
 		after, ok := RetryAfter(status, h, now)
+		if ok && !Asks(h) {
+			t.Fatalf("RetryAfter = %v, but %v asks for nothing", after, h)
+		}
 		quota, source := Quota(h, now)
 		checkWait(t, h, quota, source)
 		if ok != (from == FromRetryAfterMS || from == FromRetryAfter) || ok && after != wait || !ok && (after != 0 || quota != wait || source != from) {
@@ -74,7 +77,7 @@ func checkWait(t *testing.T, h http.Header, wait time.Duration, from Source) {
 		}
 		return false
 	}
-	if wait < 0 || from == None && wait != 0 || from != None && !present(string(from)) {
+	if wait < 0 || from == None && wait != 0 || from != None && !(present(string(from)) && Present(h)) {
 		t.Fatalf("wait of %v from %q in %v", wait, from, h)
 	}
 }

@@ -80,14 +80,16 @@ func Quota(h http.Header, now time.Time) (wait time.Duration, from Source) {
 	return wait, from
 }
 
+// Asks reports that there is a field that RetryAfter might read.
+func Asks(h http.Header) bool { return h["Retry-After-Ms"] != nil || h["Retry-After"] != nil }
+
 // Present reports that there is a field that Wait might read. It needs no time
 // of day.
 func Present(h http.Header) bool {
+	if Asks(h) || h["Ratelimit"] != nil {
+		return true
+	}
 	for name := range h {
-		switch name {
-		case "Retry-After", "Retry-After-Ms", "Ratelimit":
-			return true
-		}
 		if _, _, source := resetName(name); source != None {
 			return true
 		}

@@ -68,6 +68,9 @@ func TestHeaderCases(t *testing.T) {
 			}
 			h := c.header()
 			got, from := Wait(c.Status, h, c.Now)
+			if asks := from == FromRetryAfterMS || from == FromRetryAfter; from != None && !Present(h) || asks && !Asks(h) {
+				t.Errorf("Present = %t, Asks = %t, want what %q needs", Present(h), Asks(h), from)
+			}
 			if got != want || (from != None) != wantOK {
 				t.Errorf("Wait = %v from %q, want %v, %t", got, from, want, wantOK)
 			}
