@@ -318,7 +318,7 @@ func (a *attempt) abort() {
 func (a *attempt) stop(cause error) {
 	if a.cancel != nil {
 		a.cancel(cause)
-	} else {
+	} else if a.response.a != nil {
 		_ = a.response.Close()
 	}
 }

@@ -86,10 +86,11 @@ func Asks(h http.Header) bool { return h["Retry-After-Ms"] != nil || h["Retry-Af
 // Present reports that there is a field that Wait might read. It needs no time
 // of day.
 func Present(h http.Header) bool {
-	if Asks(h) || h["Ratelimit"] != nil {
-		return true
-	}
 	for name := range h {
+		switch name {
+		case "Retry-After", "Retry-After-Ms", "Ratelimit":
+			return true
+		}
 		if _, _, source := resetName(name); source != None {
 			return true
 		}
