@@ -42,7 +42,10 @@ func (l *circuitBreaker) send(a *attempt, req *http.Request) (*http.Response, er
 	p := &a.pass
 	a.circuit = l.states.of(l.key, req)
 	if wait, admitted := a.circuit.Admit(a, a.hedge, p); !admitted {
-		return nil, a.refuse(circuitOpen(wait))
+		if a.hedge || !a.inProbeOf(a.circuit) {
+			return nil, a.refuse(circuitOpen(wait))
+		}
+		*p = Pass{} // that probe has the verdict
 	}
 	defer func() {
 		if !a.left() { // refused further in, or a panic in a function of the user's
@@ -50,6 +53,17 @@ func (l *circuitBreaker) send(a *attempt, req *http.Request) (*http.Response, er
 		}
 	}()
 	return l.next.send(a, req)
+}
+
+// inProbeOf reports that the send is part of a probe of c: a layer of the
+// user's, inside the probe, makes a token for it.
+func (a *attempt) inProbeOf(c Circuit) bool {
+	for o := a.around(); o != nil; o = o.around() {
+		if p := &o.pass; o.circuit == c && p.probe && p.by != nil && !p.by.Stale(p) {
+			return true
+		}
+	}
+	return false
 }
 
 var errCircuit = errors.New("the circuit is open")

@@ -18,7 +18,8 @@ type Store interface {
 }
 
 // Handle is state that the requests of one key share. Handles are safe for
-// concurrent use, and call no code of the user's under a lock.
+// concurrent use, comparable, as pointers are, and call no code of the user's
+// under a lock.
 type Handle interface {
 	// Rests reports that nothing would be lost if the state were made anew:
 	// idle, if there is nothing left to remember; free, if nothing depends on

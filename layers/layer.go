@@ -139,6 +139,10 @@ func (a *attempt) join(r rank, req *http.Request) (*attempt, *http.Request) {
 	return a, req
 }
 
+// around returns the attempt on whose context the call of a was made, such as
+// the one that needs the token; nil: there is none.
+func (a *attempt) around() *attempt { return attemptFrom(a.base) }
+
 // open begins a call at this stage and ends it with the outcome.
 func (s *stage) open(req *http.Request) (*http.Response, error) {
 	c, req, err := s.begin(req)

@@ -48,6 +48,33 @@ func (m *mint) Token(ctx context.Context) (layers.Token, error) {
 	return t, nil
 }
 
+// endpoint is a TokenSource that asks a server, through a transport that may be the one
+// that needs the token.
+type endpoint struct {
+	c     *clocktest.Clock
+	via   *transport.Transport
+	url   string
+	lasts time.Duration
+}
+
+func (e *endpoint) Token(ctx context.Context) (layers.Token, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, nil)
+	if err != nil {
+		return layers.Token{}, err
+	}
+	resp, err := e.via.RoundTrip(req)
+	if err != nil {
+		return layers.Token{}, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	t := layers.Token{Value: string(b)}
+	if e.lasts > 0 {
+		t.Expiry = e.c.Now().Add(e.lasts)
+	}
+	return t, err
+}
+
 // guarded answers 401 to any token but those that it accepts.
 func guarded(accepts func(token string) bool) clocktest.Step {
 	return clocktest.Func(func(r *http.Request) clocktest.Step {
@@ -283,19 +310,10 @@ func TestTokenSourceGoexit(t *testing.T) {
 // TestMintThroughItself: a token may be made through the transport that needs it.
 func TestMintThroughItself(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
-		var tr *transport.Transport
-		src := layers.TokenFunc(func(ctx context.Context) (layers.Token, error) {
-			req, _ := http.NewRequestWithContext(ctx, "POST", "http://auth.example/token", nil)
-			resp, err := tr.RoundTrip(req)
-			if err != nil {
-				return layers.Token{}, err
-			}
-			defer resp.Body.Close()
-			return layers.Token{Value: "x"}, nil
-		})
+		src := &endpoint{c: c, url: "http://auth.example/token"}
 		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Forever())
-		tr = newTransport(t, c, up, policy.Policy{}, inner(layers.Auth(src)))
-		r := get(t, c, tr)
+		src.via = newTransport(t, c, up, policy.Policy{}, inner(layers.Auth(src)))
+		r := get(t, c, src.via)
 		if r.took > 0 {
 			t.Errorf("took %v: %v", r.took, r.err)
 		}
@@ -322,5 +340,34 @@ func TestRetryOnceTellsTheTruth(t *testing.T) {
 			get(t, c, tr)
 		}
 		equal(t, "RetryOnce said true", granted, len(up.Requests())-20)
+	})
+}
+
+// TestProbeNeedsAToken: a circuit recovers whose probe needs a token from the same
+// origin, since asking for that is part of the probe.
+func TestProbeNeedsAToken(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		src := &endpoint{c: c, url: url + "/token", lasts: time.Minute}
+		up := clocktest.NewUpstream(t, c, clocktest.Func(func(r *http.Request) clocktest.Step {
+			if c.Elapsed() == 0 && r.URL.String() != src.url {
+				return clocktest.Reply(500)
+			}
+			return clocktest.Reply(200).Body("token")
+		}).Forever())
+		src.via = newTransport(t, c, up, settings(policy.Settings{
+			Retry:   policy.Retry{Enabled: policy.Off},
+			Breaker: policy.Breaker{Failures: 1, OpenJitter: policy.Off},
+		}), inner(layers.Auth(src)))
+		circuit := func() layers.State { return src.via.Breakers()[0].State() }
+		get(t, c, src.via)
+		equal(t, "the circuit", circuit(), layers.StateOpen)
+		c.Add(2 * time.Minute) // the token is over
+		wantStatus(t, get(t, c, src.via), 200)
+		equal(t, "the circuit", circuit(), layers.StateClosed)
+
+		src.via.Breakers()[0].ForceOpen()
+		c.Add(2 * time.Minute)
+		e := wantError(t, get(t, c, src.via).err)
+		equal(t, "the reason", e.Reason, layers.ReasonCircuit)
 	})
 }
