@@ -133,6 +133,7 @@ type rare struct {
 	race     *race         // that it is the first of
 	won      *attempt      // whose outcome that passes off as this one's
 	held     held          // the response, while another attempt is made
+	lender   *attempt      // whose slot it shares
 
 	// Of the first attempt, for its call.
 	reason string

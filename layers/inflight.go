@@ -202,8 +202,9 @@ func (p *place) Leave() {
 // slot is the slot of an attempt. The mutex of its call guards it.
 type slot struct {
 	s      Slots
-	at     int32 // in slots.holders
-	held   bool
+	at     int32       // in slots.holders
+	users  int32       // sends that the slot is for: its holder, and those that share it
+	held   bool        // it or, if the attempt has a lender, a share in the lender's
 	unhook func() bool // from the end of the caller's context
 }
 
@@ -231,7 +232,7 @@ func (p *slot) wanted() bool {
 func (l *inFlight) send(a *attempt, req *http.Request) (*http.Response, error) {
 	p := &a.slot
 	p.s = l.states.of(l.key, req)
-	if !p.take(a) {
+	if !p.take(a) && !a.shareSlot() {
 		if err := l.wait(a, p.s); err != nil {
 			return nil, err
 		}
@@ -242,7 +243,7 @@ func (l *inFlight) send(a *attempt, req *http.Request) (*http.Response, error) {
 		}
 	}
 	a.call.mu.Lock()
-	p.held = true
+	p.held, p.users = true, 1
 	a.call.mu.Unlock()
 	defer func() {
 		if !a.left() { // refused further in, or a panic
@@ -303,16 +304,57 @@ func (l *inFlight) wait(a *attempt, s Slots) error {
 	}
 }
 
+// shareSlot lets a use the slot of an attempt that a layer of the user's makes
+// it for, a token's maker say, and that needs it only afterwards: waiting for
+// another would be waiting for itself.
+func (a *attempt) shareSlot() bool {
+	for o := a.around(); o != nil; o = o.around() {
+		if o.lendSlot(a.slot.s) {
+			a.call.mu.Lock()
+			a.mark().lender = o
+			a.call.mu.Unlock()
+			return true
+		}
+	}
+	return false
+}
+
+func (a *attempt) lendSlot(of Slots) bool {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	p := &a.slot
+	lends := p.held && p.s == of && !a.counted && a.seldom().lender == nil
+	if lends {
+		p.users++
+	}
+	return lends
+}
+
 // ended gives the slot back, once.
 func (p *slot) ended(a *attempt, _ outcome) {
 	a.call.mu.Lock()
-	held, unhook := p.held, p.unhook
+	held, unhook, holder := p.held, p.unhook, a.seldom().lender
 	p.held = false
 	a.call.mu.Unlock()
 	if unhook != nil {
 		unhook()
 	}
-	if !held {
+	switch {
+	case !held:
+	case holder != nil:
+		holder.slot.leave(holder)
+	default:
+		p.leave(a)
+	}
+}
+
+// leave gives the slot that a holds back once nobody uses it any more.
+func (p *slot) leave(a *attempt) {
+	a.call.mu.Lock()
+	p.users--
+	used := p.users > 0
+	a.call.mu.Unlock()
+	if used {
 		return
 	}
 	if local, ok := p.s.(*slots); ok {

@@ -371,3 +371,55 @@ func TestProbeNeedsAToken(t *testing.T) {
 		equal(t, "the reason", e.Reason, layers.ReasonCircuit)
 	})
 }
+
+// TestTokenInTheSlotOfItsSend: a token for the last slot of an origin is asked for in that
+// slot.
+func TestTokenInTheSlotOfItsSend(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		tr, up := tokenInASlot(t, c, 1)
+		for _, r := range fleet(t, c, tr, 3, same(t)) {
+			wantStatus(t, r, 200)
+		}
+		const first = 100 * time.Millisecond
+		equalTimes(t, times(c, up), first, first+time.Second, first+2*time.Second, first+3*time.Second)
+		equal(t, "the slots in use", tr.Slots()[0].Used, 0)
+	})
+}
+
+// TestSlotOfATokenThatOutlivesItsSend: the slot is free only when the token is there too.
+func TestSlotOfATokenThatOutlivesItsSend(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		tr, _ := tokenInASlot(t, c, 2)
+		c.AfterFunc(700*time.Millisecond, func() {
+			equal(t, "the slots in use", tr.Slots()[0].Used, 2)
+			equal(t, "the number of those who wait", tr.Slots()[0].Waiting, 1)
+		})
+		results := fleet(t, c, tr, 3, func(i int) context.Context {
+			ctx, cancel := context.WithCancel(t.Context())
+			t.Cleanup(cancel)
+			if i == 0 {
+				c.AfterFunc(500*time.Millisecond, cancel)
+			}
+			return ctx
+		})
+		for _, r := range results[1:] {
+			wantStatus(t, r, 200)
+		}
+		equal(t, "the slots in use", tr.Slots()[0].Used, 0)
+	})
+}
+
+// tokenInASlot returns a transport whose tokens come from the origin of its calls, where
+// anything takes a second. They are asked for after a tenth of one.
+func tokenInASlot(t *testing.T, c *clocktest.Clock, slots int) (*transport.Transport, *clocktest.Upstream) {
+	up := clocktest.NewUpstream(t, c, clocktest.Reply(200).After(time.Second).Body("token").Forever())
+	src := &endpoint{c: c, url: url + "/token"}
+	later := layers.TokenFunc(func(ctx context.Context) (layers.Token, error) {
+		c.Sleep(100 * time.Millisecond)
+		return src.Token(ctx)
+	})
+	src.via = newTransport(t, c, up, settings(policy.Settings{
+		InFlight: policy.InFlight{Max: slots, MaxWait: 15 * time.Second},
+	}), inner(layers.Auth(later)))
+	return src.via, up
+}
