@@ -261,6 +261,7 @@ func (a *attempt) detach(resp *http.Response) {
 	a.unbound()
 	a.leavePhase()
 	c.mu.Unlock()
+	a.pass.content(a) // there may be none that we see
 	u := &upgraded{ReadWriteCloser: rwc, a: a}
 	if _, ok := rwc.(closeWriter); ok {
 		resp.Body = upgradedHalf{u}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sony/gobreaker/v2"
@@ -72,6 +73,15 @@ func circuitOpen(wait time.Duration) *Error {
 	return &Error{Layer: rankBreaker.String(), Phase: PhaseBreaker, RetryAfter: wait, Reason: ReasonCircuit, Err: errCircuit}
 }
 
+// barred reports that the circuit of the attempt will still be open after a wait.
+func (a *attempt) barred(wait time.Duration) bool {
+	if a.circuit == nil {
+		return false
+	}
+	left, open := a.circuit.Open()
+	return open && (left == 0 || left > wait)
+}
+
 // settle gives the verdict on the attempt.
 func (p *Pass) settle(a *attempt, v Verdict) {
 	if p.by != nil {
@@ -111,8 +121,9 @@ func (s State) String() string {
 //
 // It is safe for concurrent use.
 type Breaker struct {
-	env *Env
-	key stateKey
+	env     *Env
+	key     stateKey
+	byRatio atomic.Bool
 
 	mu     sync.Mutex
 	set    policy.Breaker
@@ -165,6 +176,7 @@ var circuits = kind[Circuit]{
 
 func newBreaker(e *Env, key stateKey, set policy.Breaker) *Breaker {
 	b := &Breaker{env: e, key: key, set: set, shown: StateClosed}
+	b.byRatio.Store(set.Ratio > 0)
 	b.core = b.engine()
 	return b
 }
@@ -209,10 +221,15 @@ func (b *Breaker) moved(to gobreaker.State) {
 
 // Set implements Circuit.
 func (b *Breaker) Set(set policy.Breaker) {
+	b.byRatio.Store(set.Ratio > 0)
 	b.mu.Lock()
+	now := b.env.now()
+	if set.Window != b.set.Window {
+		b.window = b.window.over(now, b.set.Window, set.Window)
+	}
 	b.set = set
 	b.closeIfGood()
-	b.show(context.Background(), b.env.now())
+	b.show(context.Background(), now)
 	b.mu.Unlock()
 	b.tell()
 }
@@ -253,6 +270,7 @@ func (b *Breaker) refuses(now instant) (wait time.Duration, refused bool) {
 // enter asks the engine. wait is when the first of the probes under way is
 // given up.
 func (b *Breaker) enter(now instant, extra bool, p *Pass) (wait time.Duration, refused bool) {
+	b.forget(p)
 	*p = Pass{by: b, era: b.era, settled: true} // nothing to settle yet
 	if b.forced == StateClosed {
 		return 0, false // and nothing counts
@@ -273,7 +291,7 @@ func (b *Breaker) enter(now instant, extra bool, p *Pass) (wait time.Duration, r
 			for _, probe := range b.probes {
 				wait = min(wait, probe.lease-now)
 			}
-			return wait, true
+			return max(0, wait), true
 		}
 		p.probe = true
 		p.lease = after(now, b.set.Open)
@@ -281,6 +299,18 @@ func (b *Breaker) enter(now instant, extra bool, p *Pass) (wait time.Duration, r
 	}
 	p.era, p.settled = b.era, false
 	return 0, false
+}
+
+// forget takes a probe out of those under way.
+func (b *Breaker) forget(p *Pass) {
+	b.probes = slices.DeleteFunc(b.probes, func(o *Pass) bool { return o == p })
+}
+
+// Open implements Circuit.
+func (b *Breaker) Open() (wait time.Duration, open bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.refuses(b.env.now())
 }
 
 // full reports that the probes under way, should they succeed, are enough.
@@ -308,7 +338,7 @@ func (b *Breaker) expire(now instant) (expired bool) {
 // Settle implements Settler.
 func (b *Breaker) Settle(ctx context.Context, p *Pass, v Verdict) {
 	draw := 0.0
-	if v == VerdictFailure {
+	if v == VerdictFailure || v == VerdictSuccess && b.byRatio.Load() { // what may open it
 		draw = b.env.Rand() // the user's code, and so under no lock
 	}
 	b.mu.Lock()
@@ -335,7 +365,7 @@ func (b *Breaker) report(now instant, p *Pass, v Verdict) {
 	failed := v == VerdictFailure
 	switch {
 	case p.probe:
-		b.probes = slices.DeleteFunc(b.probes, func(o *Pass) bool { return o == p })
+		b.forget(p)
 		switch v {
 		case VerdictSuccess:
 			b.good++
@@ -375,7 +405,7 @@ func (b *Breaker) count(failed bool) {
 func (b *Breaker) Stale(p *Pass) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return p.settled || p.era != b.era || b.forced == StateOpen
+	return p.settled || p.era != b.era || b.forced == StateOpen || p.probe && b.env.now() >= p.lease
 }
 
 // verdict says what an outcome tells of the server.
@@ -493,27 +523,39 @@ type window struct {
 
 const windowSlices = 10
 
-func (w *window) slice(now instant, length time.Duration) int64 {
-	return int64(now / max(1, length/windowSlices))
-}
+func sliceOf(length time.Duration) time.Duration { return max(1, length/windowSlices) }
 
 func (w *window) count(now instant, length time.Duration, failed bool) {
-	at := w.slice(now, length)
+	n := 0
+	if failed {
+		n = 1
+	}
+	w.add(int64(now/sliceOf(length)), 1, n)
+}
+
+func (w *window) add(at int64, n, failed int) {
 	s := &w.slices[at%windowSlices]
 	if s.at != at {
-		*s = struct {
-			at        int64
-			n, failed int
-		}{at: at}
+		s.at, s.n, s.failed = at, 0, 0
 	}
-	s.n++
-	if failed {
-		s.failed++
+	s.n += n
+	s.failed += failed
+}
+
+// over returns the same counts, those of them that are not too old, for another
+// length.
+func (w *window) over(now instant, from, to time.Duration) (o window) {
+	for _, s := range w.slices {
+		began := instant(s.at) * sliceOf(from)
+		if at := int64(began / sliceOf(to)); now-began < from && int64(now/sliceOf(to))-at < windowSlices {
+			o.add(at, s.n, s.failed)
+		}
 	}
+	return o
 }
 
 func (w *window) sums(now instant, length time.Duration) (n, failed int) {
-	at := w.slice(now, length)
+	at := int64(now / sliceOf(length))
 	for _, s := range w.slices {
 		if at-s.at < windowSlices {
 			n += s.n

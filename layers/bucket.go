@@ -126,7 +126,9 @@ func (b *bucket) Join(n int, limit time.Time, ticket uint64, keeps bool) Turn {
 			ahead += w.self.n
 		}
 	}
-	if wait := b.wait(now, ahead+n); after(now, wait) >= t.limit {
+	if wait := b.wait(now, ahead+n); n > b.engine.Burst() {
+		t.refused = never
+	} else if after(now, wait) >= t.limit {
 		t.refused = max(wait, 1)
 	} else {
 		b.queue.add(&t.waiter)
@@ -141,9 +143,6 @@ func (b *bucket) promote(now instant) {
 	for w := b.queue.head; w != nil && w.self.booked == nil; w = b.queue.head {
 		t := w.self
 		wait := b.wait(now, t.n)
-		if t.n > b.engine.Burst() { // which is smaller now
-			wait = never
-		}
 		if after(now, wait) >= t.limit {
 			b.refuse(t, wait)
 			continue
@@ -325,9 +324,12 @@ func (b *bucket) sweep(now instant) {
 	for w := b.queue.head; w != nil; {
 		t := w.self
 		w = w.next
-		if wait := b.until(now, start, lack+float64(t.n)); after(now, wait) >= t.limit {
+		switch wait := b.until(now, start, lack+float64(t.n)); {
+		case t.n > b.engine.Burst(): // which is smaller now
+			b.refuse(t, never)
+		case after(now, wait) >= t.limit:
 			b.refuse(t, wait)
-		} else {
+		default:
 			lack += float64(t.n)
 		}
 	}

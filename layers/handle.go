@@ -50,7 +50,8 @@ type Bucket interface {
 // Turn is a place in the queue of a [Bucket].
 type Turn interface {
 	// Due reports that the wait is over. The turn is there then, or refused
-	// because it would have to be waited for, for as long as refused says. If
+	// because it would have to be waited for, for as long as refused says; the
+	// longest duration that there is: it will never come. If
 	// it is not over, again is when to ask the next time; zero: when there is
 	// a signal.
 	Due() (over bool, refused time.Duration, again time.Time)
@@ -70,6 +71,9 @@ type Circuit interface {
 	// will not; zero: that is not known. An extra send, a hedge, is not worth
 	// the probe of a half-open circuit. ctx is the send's.
 	Admit(ctx context.Context, extra bool, p *Pass) (wait time.Duration, admitted bool)
+	// Open reports that it lets no send pass, and for how much longer; zero: that
+	// is not known.
+	Open() (wait time.Duration, open bool)
 	// Set applies the numbers of b.
 	Set(b policy.Breaker)
 }

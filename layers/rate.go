@@ -87,6 +87,14 @@ type claim struct {
 	of *budget
 }
 
+// turn is how long the turn takes to come, if nothing is left and nobody waits.
+func (c claim) turn() time.Duration {
+	if c.of.pace > never/4/time.Duration(c.n) {
+		return never / 4
+	}
+	return time.Duration(c.n) * c.of.pace
+}
+
 // takeAll takes every claim, or none.
 func takeAll(claims []claim) bool {
 	if _, local := claims[len(claims)-1].b.(*bucket); local && len(claims) > 1 {
@@ -138,15 +146,16 @@ func (l *rateBudget) send(a *attempt, req *http.Request) (*http.Response, error)
 	if err := t.take(a, 0); err != nil {
 		return nil, err
 	}
-	resp, err := l.next.send(a, req)
-	if err != nil {
-		if !a.wasSent() {
+	defer func() {
+		if !a.wasSent() { // refused further in, or a panic
 			t.refund()
 		}
-		return nil, err
+	}()
+	resp, err := l.next.send(a, req)
+	if err == nil {
+		l.listen(t, resp)
 	}
-	l.listen(t, resp)
-	return resp, nil
+	return resp, err
 }
 
 // claim notes what req takes of each budget.
@@ -159,10 +168,7 @@ func (t *turns) claim(l *rateBudget, req *http.Request) *Error {
 			n = b.cost(req)
 		}
 		if n < 0 || n > b.burst {
-			return &Error{
-				Layer: rankRate.String(), Phase: PhaseRate, Reason: ReasonCost,
-				Err: fmt.Errorf("the request costs %d of a budget whose burst is %d: raise Rate.Burst or lower its cost", n, b.burst),
-			}
+			return tooDear(n, fmt.Sprint(b.burst))
 		}
 		t.claims = append(t.claims, claim{b.states.of(b.key, req), n, b})
 	}
@@ -170,6 +176,13 @@ func (t *turns) claim(l *rateBudget, req *http.Request) *Error {
 		slices.SortStableFunc(t.claims, func(a, b claim) int { return cmp.Compare(lockOrder(a.b), lockOrder(b.b)) })
 	}
 	return nil
+}
+
+func tooDear(n int, burst string) *Error {
+	return &Error{
+		Layer: rankRate.String(), Phase: PhaseRate, Reason: ReasonCost,
+		Err: fmt.Errorf("the request costs %d of a budget whose burst is %s: raise Rate.Burst or lower its cost", n, burst),
+	}
 }
 
 // lockOrder is the same everywhere. What another store shares is not locked,
@@ -233,8 +246,8 @@ func (a *attempt) order() uint64 {
 // instant. It stands in the queue of the slowest. Once it is its turn there, it
 // keeps its place while it goes to the front of the other queues, where its
 // ticket is old by now; calls that need only one of the budgets can thus not
-// starve it. A place is kept no longer than a turn or two of another budget
-// take, so that a pause of one holds up nobody who does not need it.
+// starve it. A place is kept no longer than two turns of either budget take, so
+// that one which is slow, or paused, holds up nobody who does not need it.
 func (t *turns) queue(a *attempt, limit instant) error {
 	q := newQueuing(t, a, limit)
 	next, wait := q.slowest()
@@ -254,7 +267,7 @@ func (t *turns) queue(a *attempt, limit instant) error {
 			if i == first || t.claims[i].n == 0 {
 				continue
 			}
-			there, err := q.await(i, after(0, 2*time.Duration(t.claims[i].n)*t.claims[i].of.pace))
+			there, err := q.await(i, 2*min(t.claims[first].turn(), t.claims[i].turn()))
 			if err != nil {
 				return err
 			}
@@ -385,6 +398,9 @@ func (q *queuing) leave(but int) {
 }
 
 func (q *queuing) tooLate(i int, wait time.Duration) error {
+	if wait == never { // an update made it so
+		return q.a.refuse(tooDear(q.claims[i].n, "smaller now"))
+	}
 	p, now := q.places[i], q.now()
 	return q.a.refuse(&Error{
 		Layer: rankRate.String(), Phase: PhaseRate, Limit: max(0, p.limit-now), RetryAfter: wait,

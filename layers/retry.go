@@ -125,6 +125,9 @@ type resent struct {
 // it, or if nothing is left to make it with: the outcome before it then stands.
 func (l *retry) resend(a *attempt, wait time.Duration, req *http.Request, body *replay) (next resent, reason string, sent bool) {
 	c := a.call
+	if a.barred(wait) { // by this very failure, perhaps
+		return next, ReasonCircuit, false
+	}
 	// Reading what the response had to say may have taken the time.
 	if wait > 0 && c.left()-l.least(a) >= wait {
 		a.emit(Event{Kind: KindWait, Phase: PhaseBackoff, Wait: wait})

@@ -62,7 +62,7 @@ func (e *Env) Slots() []SlotsStatus {
 func (e *Env) RetryBudgets() []RetryBudgetStatus {
 	var list []RetryBudgetStatus
 	for _, k := range e.extra.kept() {
-		list = append(list, RetryBudgetStatus{k.key.String(), k.state.level()})
+		list = append(list, RetryBudgetStatus{k.key.String(), k.state.Level()})
 	}
 	return list
 }

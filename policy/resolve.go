@@ -184,10 +184,9 @@ func (t *Table) Numbers(id StateID) (s Settings, ok bool) {
 	for _, f := range numbers[id.Section] {
 		if v, found := t.states[stateNumber{id, f}]; found {
 			ref{field: f}.in(&s).Set(reflect.ValueOf(v))
-			ok = true
 		}
 	}
-	return s, ok
+	return s, s.Rate.PerSecond > 0 || s.InFlight.Max > 0 || s.Breaker.Failures > 0 || s.Breaker.Ratio > 0
 }
 
 // agree refuses a line that gives a state other numbers than those on record.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -424,5 +425,184 @@ func TestManyHosts(t *testing.T) {
 		if n := len(tr.Breakers()); n > 10_000 {
 			t.Errorf("%d circuits are kept, want 10,000 at most", n)
 		}
+	})
+}
+
+// fragile is a policy of a breaker that opens at the first failure, and nothing
+// else, as change leaves it.
+func fragile(change func(*policy.Settings)) policy.Policy {
+	s := policy.Settings{
+		Retry: policy.Retry{Enabled: policy.Off}, Timeouts: policy.Timeouts{Read: policy.Off},
+		Breaker: policy.Breaker{Failures: 1, Open: 10 * time.Second, OpenJitter: policy.Off, Probes: 1},
+	}
+	if change != nil {
+		change(&s)
+	}
+	return settings(s)
+}
+
+// TestProbeThatWaitedCloses: a probe that has to wait for its turn for longer than its
+// lease is leased anew when it is sent, and counts.
+func TestProbeThatWaitedCloses(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503).Header("Retry-After", "25"), clocktest.Reply(200).After(time.Second).Forever())
+		tr := newTransport(t, c, up, fragile(func(s *policy.Settings) { s.Rate = policy.Rate{PerSecond: 100, Burst: 1} }))
+		get(t, c, tr)
+		c.Add(10 * time.Second)
+		get(t, c, tr)
+		equal(t, "the state after the probe's success", tr.Breakers()[0].State(), layers.StateClosed)
+	})
+}
+
+// TestProbeThatWaitedOpens: the same, of one that fails.
+func TestProbeThatWaitedOpens(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503).Header("Retry-After", "25"), clocktest.Reply(500).After(time.Second).Forever())
+		tr := newTransport(t, c, up, fragile(func(s *policy.Settings) { s.Rate = policy.Rate{PerSecond: 100, Burst: 1} }))
+		get(t, c, tr)
+		c.Add(10 * time.Second)
+		get(t, c, tr)
+		equal(t, "the state after the probe's failure", tr.Breakers()[0].State(), layers.StateOpen)
+	})
+}
+
+// TestProbeThatWaitedIsAlone: the same, while others ask.
+func TestProbeThatWaitedIsAlone(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503).Header("Retry-After", "25"), clocktest.Reply(200).After(5*time.Second).Forever())
+		tr := newTransport(t, c, up, fragile(func(s *policy.Settings) { s.Rate = policy.Rate{PerSecond: 100, Burst: 1} }))
+		get(t, c, tr)
+		c.Add(10 * time.Second)
+		var wg sync.WaitGroup
+		wg.Go(func() { get(t, c, tr) }) // the probe, sent at 25 s
+		c.Add(16 * time.Second)
+		for range 5 {
+			wg.Go(func() { get(t, c, tr) })
+			c.Add(100 * time.Millisecond)
+		}
+		n := len(up.Requests())
+		wg.Wait()
+		equal(t, "sends under way in half-open with one probe", n-1, 1)
+	})
+}
+
+// TestFailureThatOpens: a failure that opens the circuit is not retried, and costs no
+// backoff.
+func TestFailureThatOpens(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503).Body("x").Forever())
+		tr := newTransport(t, c, up, settings(policy.Settings{Breaker: policy.Breaker{Failures: 1, OpenJitter: policy.Off}}))
+		r := get(t, c, tr)
+		equal(t, "the reason", r.call(t).Reason(), layers.ReasonCircuit)
+		wantTook(t, r, 0)
+	})
+}
+
+// TestLongerWindow: a longer window keeps what it has counted for as long as the
+// shorter one would have, or its own length, and no longer.
+func TestLongerWindow(t *testing.T) {
+	for _, at := range []time.Duration{1000 * time.Second, 1003 * time.Second, 1017 * time.Second, 100000 * time.Second} {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			fail := true
+			up := clocktest.NewUpstream(t, c, clocktest.Func(func(r *http.Request) clocktest.Step {
+				if c.Elapsed() == 0 {
+					return clocktest.Reply(404)
+				}
+				if fail {
+					return clocktest.Reply(500)
+				}
+				return clocktest.Reply(200)
+			}).Forever())
+			pol := func(w time.Duration) policy.Policy {
+				return fragile(func(s *policy.Settings) {
+					s.Breaker = policy.Breaker{Ratio: 0.5, MinRequests: 20, Window: w, OpenJitter: policy.Off}
+				})
+			}
+			tr := newTransport(t, c, up, pol(10*time.Second))
+			get(t, c, tr) // the stack's epoch
+			c.Add(at)
+			for range 15 {
+				get(t, c, tr)
+			}
+			if err := tr.Update(pol(100 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			c.Add(time.Hour)
+			fail = false
+			for range 10 {
+				get(t, c, tr)
+			}
+			equal(t, "the state, an hour after 15 failures and then with 10 successes", tr.Breakers()[0].State(), layers.StateClosed)
+		})
+	}
+}
+
+// TestShorterWindow: a shorter window keeps what has happened within it.
+func TestShorterWindow(t *testing.T) {
+	for _, at := range []time.Duration{1000 * time.Second, 1003 * time.Second, 1017 * time.Second, 100000 * time.Second} {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			up := clocktest.NewUpstream(t, c, clocktest.Reply(404), clocktest.Reply(500).Forever())
+			pol := func(w time.Duration) policy.Policy {
+				return fragile(func(s *policy.Settings) {
+					s.Breaker = policy.Breaker{Ratio: 0.5, MinRequests: 20, Window: w, OpenJitter: policy.Off}
+				})
+			}
+			tr := newTransport(t, c, up, pol(100*time.Second))
+			get(t, c, tr) // the stack's epoch
+			c.Add(at)
+			for range 15 {
+				get(t, c, tr)
+			}
+			if err := tr.Update(pol(90 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			for range 5 {
+				get(t, c, tr)
+			}
+			equal(t, "the state after 20 failures", tr.Breakers()[0].State(), layers.StateOpen)
+		})
+	}
+}
+
+// TestRatioJitter: a success that completes the number opens with jitter too.
+func TestRatioJitter(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(500).Times(19), clocktest.Reply(200).Forever())
+		tr := newTransport(t, c, up, fragile(func(s *policy.Settings) {
+			s.Breaker = policy.Breaker{Ratio: 0.5, MinRequests: 20, OpenJitter: 0.5}
+		}))
+		for range 20 {
+			get(t, c, tr)
+		}
+		equal(t, "state", tr.Breakers()[0].State(), layers.StateOpen)
+		equal(t, "the open time, at a draw of 1", wantError(t, get(t, c, tr).err).RetryAfter, 15*time.Second)
+	})
+}
+
+// TestUpgradeAsProbe: a half-open circuit whose probes are upgrades closes.
+func TestUpgradeAsProbe(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		fail := true
+		base := layers.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			if fail {
+				return &http.Response{StatusCode: 500, Body: http.NoBody, Header: http.Header{}, Request: r}, nil
+			}
+			a, b := net.Pipe()
+			t.Cleanup(func() { b.Close() })
+			return &http.Response{StatusCode: 101, Body: a, Header: http.Header{}, Request: r}, nil
+		})
+		tr := newTransport(t, c, base, fragile(nil))
+		upgrade := func() (*http.Response, error) { return tr.RoundTrip(request(t, t.Context(), "GET", url, nil)) }
+		_, _ = upgrade()
+		c.Add(10 * time.Second)
+		fail = false
+		for range 5 {
+			resp, err := upgrade()
+			if err == nil {
+				defer resp.Body.Close()
+			}
+			c.Add(time.Minute)
+		}
+		equal(t, "state after five upgrades that work", tr.Breakers()[0].State(), layers.StateClosed)
 	})
 }

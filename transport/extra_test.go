@@ -103,3 +103,24 @@ func TestRetryBudgetOff(t *testing.T) {
 		equal(t, "the number of sends", get(t, c, tr).call(t).Attempts(), 10)
 	})
 }
+
+// TestRetryBudgetAfterHealth: a healthy time does not pay for a storm of re-sends
+// afterwards.
+func TestRetryBudgetAfterHealth(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Times(1000), clocktest.Reply(503).Forever())
+		tr := newTransport(t, c, up, settings(policy.Settings{Retry: policy.Retry{BaseDelay: policy.Off}}))
+		for range 1000 {
+			get(t, c, tr)
+			c.Add(10 * time.Millisecond)
+		}
+		for range 100 { // the first second of an outage
+			get(t, c, tr)
+			c.Add(10 * time.Millisecond)
+		}
+		n := len(up.Requests()) - 1000
+		if n > 110+6 {
+			t.Errorf("%d sends for 100 calls in a second", n)
+		}
+	})
+}

@@ -265,3 +265,106 @@ func TestFreeRequestPauses(t *testing.T) {
 		wantTook(t, get(t, c, tr), 5*time.Second)
 	})
 }
+
+// TestOffLetsWaitersGo: an update that switches a limit off leaves those that wait
+// for it under the old numbers.
+func TestOffLetsWaitersGo(t *testing.T) {
+	base := policy.Settings{Deadline: 50 * time.Second, Retry: policy.Retry{Enabled: policy.Off}}
+	rate, slot := base, base
+	rate.Rate = policy.Rate{PerSecond: 0.1, Burst: 1}
+	slot.InFlight = policy.InFlight{Max: 1, MaxWait: 40 * time.Second}
+	for name, on := range map[string]policy.Settings{"rate": rate, "in-flight": slot} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c, clocktest.Reply(200).After(5*time.Second).Forever())
+				tr := newTransport(t, c, up, settings(on))
+				c.AfterFunc(time.Second, func() { _ = tr.Update(settings(base)) })
+				for i, r := range fleet(t, c, tr, 3, same(t)) {
+					if r.err != nil {
+						t.Errorf("%d, after %v: %v", i, r.took, r.err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestFastBudgetIsNotHeldUp: one that waits for a slow budget keeps nobody from a
+// fast one.
+func TestFastBudgetIsNotHeldUp(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Forever())
+		off := policy.Rate{Enabled: policy.Off}
+		tr := newTransport(t, c, up, policy.Policy{
+			Settings: policy.Settings{
+				Deadline: 2 * time.Minute, Retry: policy.Retry{Enabled: policy.Off},
+				Budgets: map[string]policy.Rate{"fast": {PerSecond: 10, Burst: 1}, "slow": {PerSecond: 1.0 / 60, Burst: 1}},
+			},
+			Routes: []policy.Route{
+				{Pattern: "/fast", Settings: policy.Settings{Budgets: map[string]policy.Rate{"slow": off}}},
+				{Pattern: "/slow", Settings: policy.Settings{Budgets: map[string]policy.Rate{"fast": off}}},
+			},
+		})
+		var wg sync.WaitGroup
+		ask := func(path string, want time.Duration) {
+			wg.Go(func() {
+				r := do(c, tr, request(t, t.Context(), "GET", "http://api.example"+path, nil))
+				if want > 0 && r.took > want {
+					t.Errorf("%s took %v: %v", path, r.took, r.err)
+				}
+			})
+			c.Add(0)
+		}
+		for range 20 {
+			ask("/fast", 0)
+		}
+		ask("/both", 0) // its turn in fast comes at 2 s; slow has one
+		c.Add(time.Second)
+		ask("/slow", 0) // takes it
+		c.Add(1500 * time.Millisecond)
+		for range 3 { // at 2.5 s: nobody but /both is before them
+			ask("/fast", 2*time.Second)
+		}
+		wg.Wait()
+	})
+}
+
+// TestCostAboveNewBurst: one that waits for more turns than the burst of an update
+// is told so.
+func TestCostAboveNewBurst(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Forever())
+		pol := func(b int) policy.Policy {
+			return settings(policy.Settings{Deadline: 20 * time.Second, Retry: policy.Retry{Enabled: policy.Off}, Rate: policy.Rate{PerSecond: 1, Burst: b, Cost: func(r *http.Request) int { return 5 }}})
+		}
+		tr := newTransport(t, c, up, pol(5))
+		c.AfterFunc(2500*time.Millisecond, func() { _ = tr.Update(pol(3)) })
+		rs := fleet(t, c, tr, 2, same(t))
+		e := wantError(t, rs[1].err)
+		equal(t, "reason", e.Reason, layers.ReasonCost)
+		equal(t, "retry after", e.RetryAfter, time.Duration(0))
+		equal(t, "timeout", e.Timeout(), false)
+	})
+}
+
+// TestTurnOfAPanic: a panic further in gives the turn back.
+func TestTurnOfAPanic(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Forever())
+		boom := true
+		tr := newTransport(t, c, up, settings(policy.Settings{Retry: policy.Retry{Enabled: policy.Off}, Rate: policy.Rate{PerSecond: 1, Burst: 1}}), inner(func(next http.RoundTripper) http.RoundTripper {
+			return layers.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
+				if boom {
+					panic("boom")
+				}
+				return next.RoundTrip(r)
+			})
+		}))
+		func() {
+			defer func() { _ = recover() }()
+			get(t, c, tr)
+		}()
+		boom = false
+		wantTook(t, get(t, c, tr), 0)
+	})
+}

@@ -41,7 +41,7 @@ func TestStatus(t *testing.T) {
 		equal(t, "the pause", tr.Budgets()[0].Paused, c.Now().Add(9900*time.Millisecond))
 		wg.Wait()
 		equal(t, "the pause that is over", tr.Budgets()[0].Paused, time.Time{})
-		equal(t, "the retry budget", tr.RetryBudgets()[0], layers.RetryBudgetStatus{Origin: "http://api.example", Level: 3.1})
+		equal(t, "the retry budget", tr.RetryBudgets()[0], layers.RetryBudgetStatus{Origin: "http://api.example", Level: 3})
 	})
 }
 

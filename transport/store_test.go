@@ -70,7 +70,8 @@ func (c fleetCircuit) Admit(_ context.Context, _ bool, p *layers.Pass) (time.Dur
 	p.Grant(c, false)
 	return 0, true
 }
-func (fleetCircuit) Set(policy.Breaker) {}
+func (fleetCircuit) Set(policy.Breaker)            {}
+func (c fleetCircuit) Open() (time.Duration, bool) { return 0, c.s.open }
 func (c fleetCircuit) Settle(_ context.Context, _ *layers.Pass, v layers.Verdict) {
 	c.s.said = append(c.s.said, v)
 }

@@ -1,0 +1,42 @@
+package layers
+
+import (
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/weir-go/weir/policy"
+)
+
+// TestProbeReadmitted: a probe that asks again, though nothing changed after all, is no
+// second one.
+func TestProbeReadmitted(t *testing.T) {
+	c := clock.NewMock()
+	e := (&Env{Clock: c}).ready()
+	b := newBreaker(e, stateKey{}, policy.Breaker{Failures: 1, Open: 10 * time.Second, OpenMax: time.Minute, Probes: 1, OpenJitter: -1})
+	ctx := t.Context()
+	var p Pass
+	b.Admit(ctx, false, &p)
+	b.Settle(ctx, &p, VerdictFailure)
+	c.Add(10 * time.Second)
+	var probe Pass
+	if _, ok := b.Admit(ctx, false, &probe); !ok {
+		t.Fatal("no probe")
+	}
+	b.ForceOpen()
+	if !b.Stale(&probe) {
+		t.Fatal("not stale")
+	}
+	b.Auto() // before the probe asks again
+	b.Admit(ctx, false, &probe)
+	b.Settle(ctx, &probe, VerdictNeutral) // it is refused, and gives back what it has
+	for range 5 {
+		c.Add(time.Hour)
+		var next Pass
+		if _, ok := b.Admit(ctx, false, &next); ok {
+			return
+		}
+	}
+	t.Error("no probe is ever admitted again")
+}
