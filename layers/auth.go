@@ -23,8 +23,10 @@ type Token struct {
 // TokenSource makes tokens. Token is called by one goroutine at a time.
 type TokenSource interface {
 	// Token makes a new token. The context ends with the deadline of the call
-	// that needs it, and carries that call: a RoundTrip on it is a call of its
-	// own under the same deadline.
+	// that needs it, or when no call waits any more, and carries that call: a
+	// RoundTrip on it is a call of its own under the same deadline. While a
+	// Token goes on that ignores the end of its context, no other begins: calls
+	// wait for it, each until its own deadline, and take the token that it makes.
 	Token(ctx context.Context) (Token, error)
 }
 
@@ -34,9 +36,9 @@ type TokenFunc func(ctx context.Context) (Token, error)
 // Token calls f.
 func (f TokenFunc) Token(ctx context.Context) (Token, error) { return f(ctx) }
 
-// early is how long before its end a token is renewed: it has to last for the
-// send, and clocks differ.
-const early = 10 * time.Second
+// early is how long before its end a token is renewed that is good for lasts:
+// it has to last for the send, and clocks differ.
+func early(lasts time.Duration) time.Duration { return min(10*time.Second, lasts/5) }
 
 // Auth sets the Authorization header of each send to a token of src, which is
 // kept until shortly before it expires. It is an inner layer: the token is made
@@ -58,10 +60,20 @@ type auth struct {
 	src   TokenSource
 	group singleflight.Group
 
-	mu      sync.Mutex
-	token   *Token
-	waiting int                // for the one that is being made
-	stop    context.CancelFunc // ends the making
+	mu     sync.Mutex
+	token  *keptToken
+	making *making // under way
+}
+
+type keptToken struct {
+	Token
+	renew time.Time // zero: never
+}
+
+// making is the making of one token. The mutex of its layer guards it.
+type making struct {
+	waiting int                // calls
+	stop    context.CancelFunc // nil: it has not begun
 }
 
 func (l *auth) roundTrip(next http.RoundTripper, req *http.Request) (*http.Response, error) {
@@ -100,7 +112,7 @@ func firstHop(req *http.Request) *http.Request {
 }
 
 // refused drops a token, unless another has taken its place already.
-func (l *auth) refused(t *Token) {
+func (l *auth) refused(t *keptToken) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.token == t {
@@ -109,7 +121,7 @@ func (l *auth) refused(t *Token) {
 }
 
 // get returns the token that is kept, or one that is made now.
-func (l *auth) get(ctx context.Context) (*Token, error) {
+func (l *auth) get(ctx context.Context) (*keptToken, error) {
 	env := defaultEnv
 	if a := attemptFrom(ctx); a != nil {
 		env = a.call.env
@@ -117,18 +129,22 @@ func (l *auth) get(ctx context.Context) (*Token, error) {
 	for {
 		l.mu.Lock()
 		t := l.token
-		if t != nil && (t.Expiry.IsZero() || env.Clock.Now().Before(t.Expiry.Add(-early))) {
+		if t != nil && (t.renew.IsZero() || env.Clock.Now().Before(t.renew)) {
 			l.mu.Unlock()
 			return t, nil
 		}
-		l.waiting++
-		made := l.group.DoChan("", func() (any, error) { return l.make(ctx, env) })
+		if l.making == nil {
+			l.making = new(making)
+		}
+		m := l.making
+		m.waiting++
+		made := l.group.DoChan("", func() (any, error) { return l.make(ctx, env, m) })
 		l.mu.Unlock()
 		select {
 		case r := <-made:
-			l.gone()
+			l.gone(m)
 			if r.Err == nil {
-				return r.Val.(*Token), nil // make returns nothing else.
+				return r.Val.(*keptToken), nil // make returns nothing else.
 			}
 			if p, ok := errors.AsType[sourcePanicError](r.Err); ok {
 				panic(p.value)
@@ -141,7 +157,7 @@ func (l *auth) get(ctx context.Context) (*Token, error) {
 			}
 			// The call that began it was given less time than this one has.
 		case <-ctx.Done():
-			l.gone()
+			l.gone(m)
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -150,19 +166,18 @@ func (l *auth) get(ctx context.Context) (*Token, error) {
 // makerEndedError is the failure of a token whose maker's time was up.
 type makerEndedError struct{ error }
 
-// gone ends the making if nobody waits for it any more.
-func (l *auth) gone() {
+// gone ends a making that nobody waits for any more.
+func (l *auth) gone(m *making) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.waiting--; l.waiting == 0 && l.stop != nil {
-		l.stop()
-		l.group.Forget("") // a source that does not listen holds up nobody else
+	if m.waiting--; m.waiting == 0 && m.stop != nil {
+		m.stop()
 	}
 }
 
 // make makes a token within the deadline of the call that began it, whether or
 // not that call goes on.
-func (l *auth) make(ctx context.Context, env *Env) (*Token, error) {
+func (l *auth) make(ctx context.Context, env *Env, m *making) (*keptToken, error) {
 	ctx = context.WithValue(detached{context.WithoutCancel(ctx), ctx}, l, true)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -171,23 +186,28 @@ func (l *auth) make(ctx context.Context, env *Env) (*Token, error) {
 		defer timer.Stop()
 	}
 	l.mu.Lock()
-	l.stop = cancel
-	if l.waiting == 0 {
+	m.stop = cancel
+	if m.waiting == 0 {
 		cancel()
 	}
 	l.mu.Unlock()
 	t, err := l.ask(ctx)
+	made := &keptToken{Token: t}
+	if !t.Expiry.IsZero() {
+		made.renew = t.Expiry.Add(-early(env.Clock.Until(t.Expiry)))
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.stop = nil
+	l.making = nil
+	l.group.Forget("") // who comes from now on begins another
 	if err != nil {
 		if ctx.Err() != nil {
 			err = makerEndedError{err}
 		}
 		return nil, err
 	}
-	l.token = &t
-	return &t, nil
+	l.token = made
+	return made, nil
 }
 
 // detached is a context that keeps the deadline of another, but not its end.
@@ -200,20 +220,24 @@ func (d detached) Deadline() (time.Time, bool) { return d.from.Deadline() }
 
 // ask makes a panic of the source an error, which is no other goroutine's to
 // die of, and so the end of its goroutine.
-func (l *auth) ask(ctx context.Context) (t Token, err error) {
-	over := make(chan struct{})
+func (l *auth) ask(ctx context.Context) (Token, error) {
+	type answer struct {
+		token Token
+		err   error
+	}
+	answered := make(chan answer)
 	go func() {
-		defer close(over)
-		err = errSourceGone
+		a := answer{err: errSourceGone}
 		defer func() {
 			if p := recover(); p != nil {
-				err = sourcePanicError{p}
+				a.err = sourcePanicError{p}
 			}
+			answered <- a
 		}()
-		t, err = l.src.Token(ctx)
+		a.token, a.err = l.src.Token(ctx)
 	}()
-	<-over
-	return t, err
+	a := <-answered
+	return a.token, a.err
 }
 
 var errSourceGone = errors.New("the TokenSource ended its goroutine")

@@ -142,6 +142,77 @@ func TestAuthWithoutTakers(t *testing.T) {
 	})
 }
 
+// deaf is a mint whose first making does not hear that its context has ended.
+type deaf struct {
+	mint
+	takes time.Duration
+	fails error
+	now   atomic.Int32 // goroutines in Token
+	most  atomic.Int32
+}
+
+func (d *deaf) Token(ctx context.Context) (layers.Token, error) {
+	d.most.Store(max(d.most.Load(), d.now.Add(1)))
+	defer d.now.Add(-1)
+	if d.made.Load() > 0 {
+		return d.mint.Token(ctx)
+	}
+	d.made.Add(1)
+	d.c.Sleep(d.takes)
+	return layers.Token{Value: "late"}, d.fails
+}
+
+// TestDeafTokenSource: while a source goes on for nobody, it is not called again. Who
+// comes meanwhile waits, no longer than its deadline, and takes what it makes.
+func TestDeafTokenSource(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, guarded(func(token string) bool { return token == "Bearer late" }))
+		src := &deaf{mint: mint{c: c}, takes: 10 * time.Second}
+		tr := newTransport(t, c, up, policy.Policy{}, inner(layers.Auth(src)))
+		for range 2 {
+			r := do(c, tr, request(t, layers.WithDeadline(t.Context(), c.Now().Add(time.Second)), "GET", url, nil))
+			wantTimeout(t, r.err, layers.PhaseDeadline)
+			wantTook(t, r, time.Second)
+		}
+		r := get(t, c, tr)
+		wantStatus(t, r, 200)
+		wantTook(t, r, 8*time.Second)
+		equal(t, "the number of goroutines in Token at once", src.most.Load(), 1)
+	})
+}
+
+// TestMakingAfterADeafOne: the making that follows one which failed for nobody is one like
+// any other, and ends with the last call that waits for it.
+func TestMakingAfterADeafOne(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Forever())
+		src := &deaf{mint: mint{c: c, takes: time.Hour}, takes: 5 * time.Second, fails: errors.New("no")}
+		tr := newTransport(t, c, up, policy.Policy{}, inner(layers.Auth(src)))
+		for at, ended := range []int32{0, 1} {
+			ctx, cancel := context.WithCancel(t.Context())
+			c.AfterFunc(time.Duration(1+9*at)*time.Second, cancel)
+			do(c, tr, request(t, ctx, "GET", url, nil))
+			c.Add(0)
+			equal(t, "the number of makings cut short", src.ended.Load(), ended)
+		}
+		equal(t, "the number of goroutines in Token at once", src.most.Load(), 1)
+	})
+}
+
+// TestShortTokens: a token that is good for seconds is kept for most of them.
+func TestShortTokens(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		m := &mint{c: c, lasts: 8 * time.Second}
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Forever())
+		tr := newTransport(t, c, up, policy.Policy{}, inner(layers.Auth(m)))
+		for range 16 {
+			get(t, c, tr)
+			c.Add(time.Second)
+		}
+		equal(t, "the number of tokens made", m.made.Load(), 3) // at 0, 7 and 14 s
+	})
+}
+
 func TestAuthIsInsideTheDeadline(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		m := &mint{c: c, takes: time.Hour}
