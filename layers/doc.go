@@ -8,7 +8,7 @@
 // From the outermost to the innermost:
 //
 //	match, outer layers, deadline, retry, hedge, breaker, rate budget,
-//	in-flight, inner layers, stream guard, timeouts, base
+//	in-flight, inner layers, deadline header, stream guard, timeouts, base
 //
 // Each stands where it does for the sake of its neighbours:
 //
@@ -28,6 +28,8 @@
 //   - in-flight around the inner layers: what they do for a send is part of it.
 //   - inner layers around the timeouts: a signature is made after the waits,
 //     and fresh for each send.
+//   - deadline header inside the inner layers: the time that it tells is the
+//     time left once they have done what they do.
 //   - stream guard around the timeouts: it takes the place of Read before first
 //     content and after it, and reads the bytes as they come.
 //   - timeouts next to the base: waiting for a gate of ours is not slowness of

@@ -39,12 +39,13 @@ const (
 	rankRate
 	rankInFlight
 	rankInner
+	rankOnward
 	rankStream
 	rankTimeouts
 	rankBase
 )
 
-var rankNames = [...]string{"open", "deadline", "retry", "hedge", "breaker", "rate", "in-flight", "inner", "stream", "timeouts", "base"}
+var rankNames = [...]string{"open", "deadline", "retry", "hedge", "breaker", "rate", "in-flight", "inner", "deadline header", "stream", "timeouts", "base"}
 
 func (r rank) String() string { return rankNames[r] }
 

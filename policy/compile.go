@@ -93,12 +93,13 @@ func compileRoutes(routes []Route, found *faults) (levels []*level) {
 		l := newLevel("route", r.Settings)
 		l.name = cmp.Or(r.Name, r.Pattern, "(no pattern)")
 		names[l.name]++
-		l.vet(found)
 		var (
 			err    error
 			syntax *route.SyntaxError
 		)
-		if l.pattern, err = route.Parse(r.Pattern); errors.As(err, &syntax) {
+		l.pattern, err = route.Parse(r.Pattern)
+		l.vet(found)
+		if errors.As(err, &syntax) {
 			found.add(&ConfigError{
 				Route: l.name, Field: "Pattern", Value: strconv.Quote(r.Pattern),
 				Reason: fmt.Sprintf("malformed at offset %d: %s", syntax.Offset, syntax.Reason),

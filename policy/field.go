@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,7 @@ const maxDuration = 365 * 24 * time.Hour
 // The rules that a field's type alone does not imply.
 var rules = map[string]rule{
 	"Deadline":          {off: true},
+	"DeadlineHeader":    {limit: `a header's name, or "off"`, ok: func(v reflect.Value) bool { return headerName.MatchString(v.String()) }},
 	"Timeouts.Pool":     {off: true, bounded: true},
 	"Timeouts.Connect":  {off: true, bounded: true},
 	"Timeouts.Write":    {off: true, bounded: true},
@@ -76,6 +78,9 @@ var rules = map[string]rule{
 		return slices.Contains(stream.Dialects(), v.String())
 	}},
 }
+
+// headerName is a token of RFC 9110.
+var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
 // The values that a field takes if its rule does not say.
 var kinds = map[reflect.Type]rule{

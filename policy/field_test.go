@@ -27,7 +27,7 @@ func TestEveryValueHasARange(t *testing.T) {
 }
 
 var withoutDefault = map[string]bool{
-	"Retry.Check": true, "Retry.Backoff": true, "Hedge.Delay": true, "Breaker.Ratio": true,
+	"DeadlineHeader": true, "Retry.Check": true, "Retry.Backoff": true, "Hedge.Delay": true, "Breaker.Ratio": true,
 	"Rate.PerSecond": true, "Rate.MaxWait": true, "Rate.Cost": true, "InFlight.Max": true,
 	"Stream.Dialect": true, "Stream.Classify": true,
 }

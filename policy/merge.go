@@ -42,6 +42,12 @@ func newLevel(kind string, s Settings) *level {
 // overlay reports whether the level may not touch the numbers of shared state.
 func (l *level) overlay() bool { return l.kind == "view" || l.kind == "call" }
 
+// namesHost reports that the level is a route with a host, as far as is known:
+// of a malformed pattern it is not.
+func (l *level) namesHost() bool {
+	return l.kind == "route" && (l.pattern.Host() != "" || l.pattern.Path() == "")
+}
+
 // String says where a value comes from.
 func (l *level) String() string {
 	if l.kind == "route" {

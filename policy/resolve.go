@@ -60,6 +60,9 @@ func (m *merged) resolved(l *Line) *Resolved {
 	if n := len(l.routes); n > 0 {
 		r.Route, r.Pattern = l.routes[n-1].name, l.routes[n-1].pattern.String()
 	}
+	if r.DeadlineHeader == "off" {
+		r.DeadlineHeader = ""
+	}
 	byRoute := func(*http.Request) string { return r.Pattern }
 	bind := func(key *KeyFunc) {
 		if key.same(ByRoute) {

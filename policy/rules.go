@@ -16,6 +16,9 @@ func (l *level) vet(found *faults) {
 		switch {
 		case s.named && s.budget == "":
 			e.Field, e.Value, e.Limit, e.Reason = "Budgets", `""`, "", "a budget needs a name; the one without is Rate"
+		case s.field == deadlineHeader.field && !l.namesHost():
+			e.Limit = "a route with a host"
+			e.Reason = "it tells a server how long its caller waits; set it on the routes of hosts that are to know"
 		case l.overlay() && s.shared():
 			e.Limit = "Enabled, MaxWait and Cost"
 			e.Reason = "it belongs to state that all calls share; set it on a route or on the policy"
@@ -46,7 +49,10 @@ var ordered = [][2]ref{
 var required = []*field{hedgeDelay.field, perSecond.field, slots.field}
 
 var (
-	deadline   = at("Deadline")
+	deadline = at("Deadline")
+
+	deadlineHeader = at("DeadlineHeader")
+
 	minAttempt = at("Retry.MinAttempt")
 	hedgeDelay = at("Hedge.Delay")
 	hedgeMax   = at("Hedge.Max")

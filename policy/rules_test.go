@@ -171,3 +171,44 @@ func TestRules(t *testing.T) {
 		})
 	}
 }
+
+// TestDeadlineHeaderNeedsAHost: how long a caller waits is told to hosts that the
+// policy names, and to no other.
+func TestDeadlineHeaderNeedsAHost(t *testing.T) {
+	told := Settings{DeadlineHeader: "X-Left"}
+	for name, tc := range map[string]struct {
+		p  Policy
+		ok bool
+	}{
+		"a host":           {Policy{Routes: []Route{{Pattern: "api.example/", Settings: told}}}, true},
+		"hosts of a name":  {Policy{Routes: []Route{{Pattern: "*.example/", Settings: told}}}, true},
+		"no host":          {Policy{Routes: []Route{{Pattern: "/api/", Settings: told}}}, false},
+		"the policy":       {Policy{Settings: told}, false},
+		"no header's name": {Policy{Routes: []Route{{Pattern: "api.example/", Settings: Settings{DeadlineHeader: "X Left"}}}}, false},
+	} {
+		_, err := Compile(tc.p)
+		e, refused := errors.AsType[*ConfigError](err)
+		if refused == tc.ok || refused && e.Field != "DeadlineHeader" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	table, err := Compile(Policy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if table.Check(told) == nil {
+		t.Error("a view tells every host")
+	}
+	p, err := Parse([]byte(`{"routes":[{"pattern":"api.example/","deadline_header":"grpc-timeout"},{"pattern":"api.example/x","deadline_header":"off"}]}`))
+	if err != nil || p.Routes[0].DeadlineHeader != "grpc-timeout" {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if table, err = Compile(p); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"/": "grpc-timeout", "/x": ""} {
+		if r, err := table.Line("GET", "api.example", path).Resolve(Settings{}, nil); err != nil || r.DeadlineHeader != want {
+			t.Errorf("%s: %q, %v, want %q", path, r.DeadlineHeader, err, want)
+		}
+	}
+}

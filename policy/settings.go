@@ -39,10 +39,16 @@ type Settings struct {
 	// body. Default 60 s. Off: only the caller's context bounds it. A deadline
 	// shorter than what is inherited cuts it; see [Compile].
 	Deadline time.Duration
-	Timeouts Timeouts
-	Retry    Retry
-	Hedge    Hedge
-	Breaker  Breaker
+	// DeadlineHeader names the header by which each send tells the server how
+	// much of the deadline is left: "grpc-timeout", in the form of gRPC, or any
+	// other name, such as "X-Envoy-Expected-Rq-Timeout-Ms", in milliseconds. It
+	// is told to hosts that the policy names: only a route with a host takes it.
+	// The default is none; "off" is none below a route that has one.
+	DeadlineHeader string
+	Timeouts       Timeouts
+	Retry          Retry
+	Hedge          Hedge
+	Breaker        Breaker
 	// Rate is the unnamed budget.
 	Rate Rate
 	// Budgets are further budgets. A send takes a turn in Rate and in each of

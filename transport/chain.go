@@ -105,6 +105,7 @@ func (t *Transport) parts(r *policy.Resolved) []part {
 		return layers.InFlight(t.env, r.InFlightState, r.InFlight)
 	})
 	add("inner", len(t.inner) > 0, func() layers.Layer { return layers.Inner(t.env, t.inner...) })
+	add("deadline header", r.DeadlineHeader != "", func() layers.Layer { return layers.DeadlineHeader(t.env, r.DeadlineHeader) })
 	add("stream", r.Stream.Enabled == policy.On, func() layers.Layer { return layers.StreamGuard(t.env, r.Stream) })
 	add("timeouts", timed(r.Timeouts), func() layers.Layer { return layers.Timeouts(t.env, r.Timeouts) })
 	return parts
