@@ -61,7 +61,7 @@ var errDialAbandoned = errors.New("the call that dialed has ended")
 // beginDial notes a dial for the attempt. Only one that waits for it, and whose
 // trace will tell of the handshake, may abandon it.
 func (a *attempt) beginDial(cancel context.CancelCauseFunc) *dialing {
-	a.enter(phaseConnect)
+	a.enter(phaseConnect, nil)
 	c := a.call
 	c.mu.Lock()
 	defer c.mu.Unlock()

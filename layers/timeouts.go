@@ -41,11 +41,15 @@ func (l *timeouts) send(a *attempt, req *http.Request) (*http.Response, error) {
 	return a.trace(l.next, req)
 }
 
-// enter moves the attempt to a phase if that follows from where it is.
-func (a *attempt) enter(p phase) {
+// enter moves the attempt to a phase if that follows from where it is. Before,
+// under the mutex, it calls note, if there is one.
+func (a *attempt) enter(p phase, note func(*attempt)) {
 	c := a.call
 	now := c.env.now()
 	c.mu.Lock()
+	if note != nil {
+		note(a)
+	}
 	follows := !a.settled && a.expired == nil && phasePool <= a.phase && a.phase <= phaseRead
 	switch p {
 	case phasePool:

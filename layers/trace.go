@@ -26,9 +26,9 @@ type hooks struct {
 
 func newHooks() *hooks {
 	h := new(hooks)
-	connect := func() { h.enter(phaseConnect) }
+	connect := func() { h.enter(phaseConnect, nil) }
 	h.trace = httptrace.ClientTrace{
-		GetConn:           func(string) { h.enter(phasePool) },
+		GetConn:           func(string) { h.enter(phasePool, func(*attempt) { h.conns++ }) },
 		DNSStart:          func(httptrace.DNSStartInfo) { connect() },
 		ConnectStart:      func(string, string) { connect() },
 		TLSHandshakeStart: connect,
@@ -38,37 +38,24 @@ func newHooks() *hooks {
 			}
 		},
 		GotConn: func(info httptrace.GotConnInfo) {
-			if a := h.a.Load(); a != nil {
-				a.call.mu.Lock()
-				a.conn, h.idle = info.Conn, info.WasIdle
-				a.call.mu.Unlock()
-				a.enter(phaseWrite)
-			}
+			h.enter(phaseWrite, func(a *attempt) { a.conn, h.idle = info.Conn, info.WasIdle })
 		},
-		Wait100Continue: func() { h.enter(phaseRead) },
+		Wait100Continue: func() { h.enter(phaseRead, nil) },
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			if a := h.a.Load(); a != nil && info.Err == nil {
-				a.call.mu.Lock()
-				h.wrote = true
-				a.call.mu.Unlock()
-				a.enter(phaseRead)
+			if info.Err == nil {
+				h.enter(phaseRead, func(*attempt) { h.wrote = true })
 			}
 		},
 	}
 	return h
 }
 
-func (h *hooks) enter(p phase) {
-	a := h.a.Load()
-	if a == nil {
-		return
+// enter moves whom the hooks tell to a phase, and notes what the hook tells
+// besides, under the same lock.
+func (h *hooks) enter(p phase, note func(*attempt)) {
+	if a := h.a.Load(); a != nil {
+		a.enter(p, note)
 	}
-	if p == phasePool {
-		a.call.mu.Lock()
-		h.conns++
-		a.call.mu.Unlock()
-	}
-	a.enter(p)
 }
 
 // trace sends req with hooks.
