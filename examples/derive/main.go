@@ -128,7 +128,7 @@ func run(ctx context.Context, w io.Writer, svg string) (*derive.Plan, error) {
 		}
 	}
 
-	picture, err := draw(snapshot, plan)
+	picture, err := plan.Draw(snapshot)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package main
+package derive
 
 import (
 	"bytes"
@@ -8,8 +8,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/weir-go/weir/transport/derive"
 )
 
 // The picture is a grid of panels, in pixels.
@@ -32,19 +30,21 @@ const blue, orange = "#7fa8d1", "#e59866"
 // panel is one distribution and its limits.
 type panel struct {
 	title     string
-	sample    *derive.Sample
+	sample    *Sample
 	limits    [3]time.Duration // as inks; 0: none
 	from, to  float64          // of the axis, as logarithms of nanoseconds
 	most      float64
 	done, cut map[int]uint64 // by bar
 }
 
-// draw returns the picture as SVG.
-func draw(s *derive.Snapshot, p *derive.Plan) ([]byte, error) {
+// Draw returns a picture of the distributions that the plan was derived from, as
+// SVG: of each wait a panel, with the quantile, the limit in force and the one
+// derived. It fails if there is nothing to draw.
+func (p *Plan) Draw(s *Snapshot) ([]byte, error) {
 	var panels []*panel
 	for _, l := range p.Limits {
 		switch l.Quantity {
-		case derive.Headers, derive.FirstContent, derive.Gap:
+		case Headers, FirstContent, Gap:
 			sample := s.Sample(l.Group, l.Quantity)
 			panels = append(panels, newPanel(fmt.Sprintf("%v: %s", l.Group, what(l.Quantity)), sample,
 				[3]time.Duration{l.At, l.Present, l.Value}))
@@ -67,24 +67,24 @@ func draw(s *derive.Snapshot, p *derive.Plan) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-func what(q derive.Quantity) string {
+func what(q Quantity) string {
 	switch q {
-	case derive.Headers:
+	case Headers:
 		return "the wait for headers"
-	case derive.FirstContent:
+	case FirstContent:
 		return "the wait for the first content"
 	}
 	return "the gaps between contents"
 }
 
-func newPanel(title string, s *derive.Sample, limits [3]time.Duration) *panel {
+func newPanel(title string, s *Sample, limits [3]time.Duration) *panel {
 	p := &panel{title: title, sample: s, limits: limits, from: math.Inf(1), done: map[int]uint64{}, cut: map[int]uint64{}}
 	span := func(d time.Duration) {
 		if d > 0 {
 			p.from, p.to = min(p.from, math.Log10(float64(d))), max(p.to, math.Log10(float64(d)))
 		}
 	}
-	for bars, h := range map[*map[int]uint64]*derive.Histogram{&p.done: &s.Done, &p.cut: &s.Cut} {
+	for bars, h := range map[*map[int]uint64]*Histogram{&p.done: &s.Done, &p.cut: &s.Cut} {
 		for bin, n := range h.Bins() {
 			span(bin.From)
 			span(bin.To)
@@ -100,7 +100,7 @@ func newPanel(title string, s *derive.Sample, limits [3]time.Duration) *panel {
 }
 
 // bar returns the bar that a bin is part of.
-func bar(b derive.Bin) int { return int(math.Floor(math.Log2(float64(b.From)) * perDoubling)) }
+func bar(b Bin) int { return int(math.Floor(math.Log2(float64(b.From)) * perDoubling)) }
 
 func (p *panel) x(log float64) float64 {
 	return left + (log-p.from)/(p.to-p.from)*(panelW-left-right)
@@ -172,15 +172,6 @@ func (p *panel) draw(b *bytes.Buffer) {
 		fmt.Fprintf(b, `<rect x="%d" y="56" width="24" height="10" fill="%s"/>`+"\n", at, k.ink)
 		text(float64(at+30), 65, "start", "#222222", fmt.Sprintf("%s: %d", k.name, k.n))
 	}
-}
-
-// brief leaves three figures of a duration.
-func brief(d time.Duration) time.Duration {
-	digits := time.Duration(1)
-	for d/digits >= 1000 {
-		digits *= 10
-	}
-	return d.Round(digits)
 }
 
 // bar draws one bar, narrower by a share on either side.
