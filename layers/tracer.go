@@ -41,6 +41,21 @@ type Span struct {
 	Err     error
 }
 
+// Failure is the text of Err, without what may hold a secret; empty: the call did
+// not fail.
+func (t *Trace) Failure() string { return failure(t.Err) }
+
+// Failure is the text of Err, without what may hold a secret; empty: there is
+// none.
+func (s *Span) Failure() string { return failure(s.Err) }
+
+func failure(err error) string {
+	if err == nil {
+		return ""
+	}
+	return safeText(err)
+}
+
 // Waited returns how long the call waited for each thing that it waited for.
 func (t *Trace) Waited() map[Phase]time.Duration {
 	waited := map[Phase]time.Duration{}

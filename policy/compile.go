@@ -19,6 +19,7 @@ import (
 // A Table is a policy that has been found sound, ready for requests to be
 // looked up in. It is safe for concurrent use.
 type Table struct {
+	own    Settings // of the policy
 	base   *merged  // the defaults and the policy's own settings
 	routes []*level // in the order of their precedence
 	tree   *route.Table[int]
@@ -59,6 +60,7 @@ func Compile(p Policy) (*Table, error) {
 	own := newLevel("policy", p.Settings)
 	own.vet(&found)
 	t := &Table{
+		own:    p.Settings,
 		base:   new(merged).over(newLevel("default", Defaults()), own),
 		routes: compileRoutes(p.Routes, &found),
 		states: map[stateNumber]any{},
@@ -91,6 +93,7 @@ func compileRoutes(routes []Route, found *faults) (levels []*level) {
 	}
 	for _, r := range routes {
 		l := newLevel("route", r.Settings)
+		l.written = r
 		l.name = cmp.Or(r.Name, r.Pattern, "(no pattern)")
 		names[l.name]++
 		var (
@@ -186,6 +189,16 @@ func crossing(r, q *level, found *faults) {
 		Reason: fmt.Sprintf("%s matches both, neither is more specific, and both set %s; change a pattern, or set it on one of them",
 			both, strings.Join(common, ", ")),
 	})
+}
+
+// Policy returns the policy that the table was made of, its routes in the order
+// of their precedence, from general to specific.
+func (t *Table) Policy() Policy {
+	p := Policy{Settings: t.own}
+	for _, r := range t.routes {
+		p.Routes = append(p.Routes, r.written)
+	}
+	return p
 }
 
 func (t *Table) levels(ids []int) []*level {

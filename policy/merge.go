@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -24,12 +25,26 @@ func (s Settings) With(over Settings) Settings {
 	return m.Settings
 }
 
+// Written yields the settings that are set in s, not those that it inherits: the
+// path of each in Go, such as Timeouts.Read, and its value as an [Explanation]
+// shows it. A main number has set its section's switch.
+func (s Settings) Written() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for _, w := range flatten(s) {
+			if !yield(w.String(), w.show(w.value)) {
+				return
+			}
+		}
+	}
+}
+
 // A level is one place that settings are written in.
 type level struct {
 	kind    string // one of reserved, or "route"
 	name    string // in errors and explanations
 	pattern route.Pattern
 	set     []setting
+	written Route // if it is one
 }
 
 // The kinds of levels beside routes, which serve as their names.

@@ -141,6 +141,9 @@ func (t *Transport) Explain(req *http.Request) policy.Explanation {
 	return line.Explain(req, t.view, policy.OverrideFrom(req.Context()), names, maxConns)
 }
 
+// Policy returns the policy in force, its routes from general to specific.
+func (t *Transport) Policy() policy.Policy { return t.table.Load().Policy() }
+
 // Breakers returns the circuits that are in use, of all routes.
 func (t *Transport) Breakers() []*layers.Breaker { return t.env.Breakers() }
 
