@@ -1,0 +1,16 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestRun(t *testing.T) {
+	var out strings.Builder
+	if err := run(t.Context(), &out); err != nil {
+		t.Errorf("%v\n%s", err, &out)
+	}
+	if strings.Contains(out.String(), "hush") {
+		t.Errorf("the secret is in:\n%s", &out)
+	}
+}
