@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/benbjohnson/clock"
 
@@ -13,11 +14,12 @@ import (
 )
 
 // Hedge sends a request again while the first send is still under way, Delay
-// after that passed every gate, or at once when it failed in a way that is worth
-// a retry: see [policy.Hedge], whose zero fields have their defaults here. The first good
-// answer wins; the others are cancelled, and their bodies closed. Each send
-// passes the gates further in, and is paid for out of the retry budget of the
-// origin; one that a gate refuses is not sent, and changes nothing.
+// after that passed every gate, or at once when a send failed in a way that is
+// worth a retry: see [policy.Hedge], whose zero fields have their defaults here.
+//
+// The first good answer wins; the others are cancelled, and their bodies closed.
+// Each send passes the gates further in, and is paid for out of the retry budget
+// of the origin; one that a gate refuses is not sent, and changes nothing.
 //
 // A request that is not safe to repeat, or whose body cannot be had again from
 // GetBody, is not hedged.
@@ -64,7 +66,10 @@ type race struct {
 	resp     *http.Response // the winner's
 }
 
-var errOutrun = errors.New("another send of the call was faster")
+var (
+	errOutrun = errors.New("another send of the call was faster")
+	errGone   = errors.New("the goroutine of the send was ended")
+)
 
 func (r *race) run() (*http.Response, error) {
 	r.live = []*attempt{r.a}
@@ -73,64 +78,89 @@ func (r *race) run() (*http.Response, error) {
 	r.a.call.mu.Unlock()
 	defer r.end()
 	resp, err := r.l.next.send(r.a, r.req)
-	if r.finish(r.a, resp, err) {
+	won, next := r.finish(r.a, resp, err)
+	if won {
 		return resp, err
 	}
-	more, kept := r.l.mends(r.a, resp, err), false
-	// keep reads the failed answer into memory: what it holds, such as a slot,
-	// is free for another send, and it can still be the outcome.
-	keep := func() {
-		if resp != nil && !kept {
-			kept = true
-			r.a.hold(resp)
+	defer func() {
+		if next != nil {
+			r.unsent(next, errOutrun)
 		}
-	}
-	for {
+	}()
+	for kept := resp == nil; ; {
 		r.mu.Lock()
-		winner, won, panicked := r.winner, r.resp, r.panicked
+		winner, answer, panicked := r.winner, r.resp, r.panicked
 		idle := len(r.live) == 0
 		r.mu.Unlock()
 		switch {
-		case panicked != nil:
-			panic(panicked)
-		case winner != nil:
+		case panicked != nil || winner != nil:
 			if resp != nil {
 				_ = resp.Body.Close()
+			}
+			if panicked != nil {
+				panic(panicked)
 			}
 			r.mu.Lock()
 			r.resp = nil // delivered
 			r.mu.Unlock()
 			r.a.win(winner)
-			return won, nil
+			return answer, nil
 		case idle:
-			var next *attempt
-			if more {
-				next = r.claim()
-			}
-			if next == nil {
-				return resp, err
-			}
-			keep()
-			r.launch(next)
-			continue
-		case !kept && resp != nil:
-			keep()
-			continue
-		}
-		select {
-		case <-r.told:
-			continue
-		case <-r.a.base.Done():
-		case <-r.a.call.aborted():
-		}
-		if own := r.a.givenUp(); own != nil {
-			if resp != nil {
+			return r.failed(resp, err)
+		case next != nil && (kept || !r.a.holdsSlot()):
+			go r.launch(next)
+			next = nil
+		case !kept:
+			// What the failed answer holds, such as a slot, is free for another
+			// send, and it can still be the outcome.
+			kept = true
+			r.a.hold(resp)
+		default:
+			r.a.call.wait(r.a.base, r.a.call.untilEnd(), r.told)
+			own, late := r.a.givenUp(), r.a.late()
+			if own != nil && resp != nil {
 				_ = resp.Body.Close()
 			}
-			return nil, own
+			switch {
+			case own != nil:
+				return nil, own
+			case late != nil:
+				return r.failed(resp, err)
+			}
 		}
-		return resp, err
 	}
+}
+
+// failed is the outcome when no send has won: the answer of the first, or its
+// error, unless the deadline has passed since.
+func (r *race) failed(resp *http.Response, err error) (*http.Response, error) {
+	if e, ours := err.(*Error); ours && !e.final() { //nolint:errorlint // Anything else is the caller's.
+		if late := r.a.late(); late != nil {
+			return nil, late
+		}
+	}
+	return resp, err
+}
+
+// late returns the error of the call's deadline, if that has passed.
+func (a *attempt) late() *Error {
+	c := a.call
+	now := c.env.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now < c.end {
+		return nil
+	}
+	e := c.overdue(now)
+	e.Sent = a.sent
+	return e
+}
+
+// untilEnd is the time until the call's own deadline.
+func (c *Call) untilEnd() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.end - c.env.now()
 }
 
 // start starts the delay, once the first send has passed every gate.
@@ -138,47 +168,38 @@ func (r *race) start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.timer == nil && !r.over {
-		r.timer = r.l.env.Clock.AfterFunc(r.l.set.Delay, r.launchApart)
+		r.timer = r.l.env.Clock.AfterFunc(r.l.set.Delay, func() {
+			r.mu.Lock()
+			b := r.claim()
+			r.mu.Unlock()
+			r.launch(b)
+		})
 	}
 }
 
-// mends reports that another send, at once, may mend the failure of a. What a
+// again reports that the outcome of b is a failure that another send may mend:
+// what a
 // server asks to wait for is the retry layer's to wait.
-func (l *hedge) mends(a *attempt, resp *http.Response, err error) bool {
-	if err == nil {
-		_, asks := hint.RetryAfter(resp.StatusCode, resp.Header, l.env.Clock.Now())
-		return !asks
-	}
+func (l *hedge) again(b *attempt, resp *http.Response, err error) bool {
 	e, ours := err.(*Error) //nolint:errorlint // Anything else is the caller's.
-	return ours && a.left() && !e.final() && !e.hopeless()
-}
-
-// launchApart launches on the goroutine of the timer. A panic there is handed
-// to the caller's, where it can be recovered.
-func (r *race) launchApart() {
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		r.mu.Lock()
-		r.panicked = recover()
-		r.mu.Unlock()
-		r.a.drop()
-		r.notice()
-	}()
-	if b := r.claim(); b != nil {
-		r.launch(b)
+	switch {
+	case err != nil && (!ours || !b.left() || e.final()):
+		return false
+	case err != nil:
+		return !e.hopeless()
 	}
-	returned = true
+	_, asks := hint.RetryAfter(resp.StatusCode, resp.Header, l.env.Clock.Now())
+	return !asks && slices.Contains(retried, resp.StatusCode)
 }
 
-// claim returns a further send to launch, if there may be one.
+// claim returns a further send to launch, if there may be one now. The mutex
+// must be held.
 func (r *race) claim() *attempt {
 	budget := r.a.call.extra
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.over || r.winner != nil || r.sent >= r.l.set.Max || budget != nil && !budget.withdraw() {
+	if r.decided() || r.sent >= r.l.set.Max {
+		return nil
+	}
+	if budget != nil && !budget.withdraw() {
 		return nil
 	}
 	r.sent++
@@ -189,48 +210,88 @@ func (r *race) claim() *attempt {
 	return b
 }
 
-// launch begins a send, sees it to its headers, and goes on to the next at once
-// if it failed.
+// launch sees a send to its headers, and goes on to the next at once if it
+// failed. Its goroutine is not the caller's: a panic is handed over to that,
+// where it can be recovered.
 func (r *race) launch(b *attempt) {
-	for ; b != nil; b = r.claim() {
-		resp, err := r.send(b)
-		if r.finish(b, resp, err) || !r.l.mends(b, resp, err) {
+	var resp *http.Response
+	var err error
+	returned := false
+	defer func() {
+		if returned {
 			return
 		}
+		if p := recover(); p != nil {
+			r.panics(p)
+		}
+		if resp != nil {
+			_ = resp.Body.Close()
+		}
+		r.lose(b)
+	}()
+	for b != nil {
+		resp, err = r.send(b)
+		_, b = r.finish(b, resp, err)
+	}
+	returned = true
+}
+
+// panics ends the race by a panic, unless it is decided.
+func (r *race) panics(p any) {
+	r.mu.Lock()
+	counts := !r.decided()
+	if counts {
+		r.panicked = p
+	}
+	r.mu.Unlock()
+	if counts {
+		r.a.drop()
 	}
 }
 
-func (r *race) send(b *attempt) (*http.Response, error) {
-	body, err := r.body.next()
-	if err != nil {
-		return nil, err
-	}
+func (r *race) send(b *attempt) (resp *http.Response, err error) {
 	req := b.carry(r.req)
-	req.Body = body
-	resp, err := r.l.next.send(b, req)
-	if err != nil && !b.left() {
-		closeBody(req)
-		b.settle(outcome{err: err, abandoned: true})
-		if budget := r.a.call.extra; budget != nil {
-			budget.deposit(1)
+	req.Body = nil
+	err = errGone
+	defer func() {
+		if err != nil && !b.left() {
+			closeBody(req)
+			r.unsent(b, err)
 		}
+	}()
+	body, failure := r.body.next()
+	if failure != nil {
+		return nil, failure
 	}
-	return resp, err
+	req.Body = body
+	return r.l.next.send(b, req)
+}
+
+// unsent gives back what b took of the retry budget.
+func (r *race) unsent(b *attempt, err error) {
+	b.settle(outcome{err: err, abandoned: true})
+	if budget := r.a.call.extra; budget != nil {
+		budget.deposit(1)
+	}
 }
 
 // finish takes the outcome of one send, and reports whether it is the winner.
-func (r *race) finish(b *attempt, resp *http.Response, err error) bool {
-	good := err == nil && !slices.Contains(retried, resp.StatusCode)
+// If it failed, and another is worth it, next is what to launch.
+func (r *race) finish(b *attempt, resp *http.Response, err error) (won bool, next *attempt) {
+	again := r.open() && r.l.again(b, resp, err)
 	r.mu.Lock()
-	r.live = slices.DeleteFunc(r.live, func(o *attempt) bool { return o == b })
-	won := good && r.winner == nil && !r.over
+	r.remove(b)
+	won = err == nil && !slices.Contains(retried, resp.StatusCode) && !r.decided()
 	var losers []*attempt
-	if won {
+	switch {
+	case won:
 		r.winner, r.resp = b, resp
 		losers, r.live = r.live, nil
 		if b != r.a {
 			losers = append(losers, r.a) // whose failed answer may be being read
 		}
+	case again:
+		next = r.claim()
 	}
 	r.mu.Unlock()
 	for _, l := range losers {
@@ -240,7 +301,32 @@ func (r *race) finish(b *attempt, resp *http.Response, err error) bool {
 		_ = resp.Body.Close()
 	}
 	r.notice()
-	return won
+	return won, next
+}
+
+// open reports that the race goes on.
+func (r *race) open() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.decided()
+}
+
+// decided reports that no outcome changes that of the race. The mutex must be
+// held.
+func (r *race) decided() bool { return r.over || r.winner != nil || r.panicked != nil }
+
+// lose takes a send out that came to nothing.
+func (r *race) lose(b *attempt) {
+	r.mu.Lock()
+	r.remove(b)
+	r.mu.Unlock()
+	b.drop()
+	r.notice()
+}
+
+// remove notes that b is not under way any more. The mutex must be held.
+func (r *race) remove(b *attempt) {
+	r.live = slices.DeleteFunc(r.live, func(o *attempt) bool { return o == b })
 }
 
 // notice tells the first send's goroutine that something happened.

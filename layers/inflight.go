@@ -304,6 +304,13 @@ func (l *inFlight) wait(a *attempt, s Slots) error {
 	}
 }
 
+// holdsSlot reports that another send may have to wait for the slot of a.
+func (a *attempt) holdsSlot() bool {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	return a.slot.held
+}
+
 // shareSlot lets a use the slot of an attempt that a layer of the user's makes
 // it for, a token's maker say, and that needs it only afterwards: waiting for
 // another would be waiting for itself.

@@ -1,10 +1,13 @@
 package transport_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,6 +87,108 @@ func TestHedgesAllFail(t *testing.T) {
 		wantTook(t, r, 6*time.Second)
 		equalTimes(t, times(c, up), 0, time.Second, 2*time.Second)
 	})
+}
+
+// TestSlowAnswerBeforeAHedge: a hedge after a failure begins at once, however slowly the
+// body of the failed answer comes, which can still be the outcome.
+func TestSlowAnswerBeforeAHedge(t *testing.T) {
+	for name, then := range map[string]clocktest.Step{"busy": clocktest.Fail(clocktest.ErrReset).After(5 * time.Second), "fine": clocktest.Reply(200).Body("fine")} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c,
+					clocktest.Reply(503).Chunks(clocktest.Chunk{Data: "bu"}, clocktest.Chunk{After: time.Second / 2, Data: "sy"}), then)
+				r := get(t, c, newTransport(t, c, up, hedging(policy.Hedge{Delay: 10 * time.Second})))
+				equalTimes(t, times(c, up), 0, 0)
+				equal(t, "the body", r.body, name)
+				equal(t, "the error", r.err, nil)
+			})
+		})
+	}
+}
+
+// atSend does something before the nth send.
+func atSend(n int32, do func()) layers.Layer {
+	var sends atomic.Int32
+	return func(next http.RoundTripper) http.RoundTripper {
+		return layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			if sends.Add(1) == n {
+				do()
+			}
+			return next.RoundTrip(req)
+		})
+	}
+}
+
+// TestHedgeGoexit: a hedge that ends its goroutine is one that failed.
+func TestHedgeGoexit(t *testing.T) {
+	for name, first := range map[string]clocktest.Step{
+		"slow":   clocktest.Reply(200).After(5 * time.Second),
+		"failed": clocktest.Reply(503).After(5 * time.Second),
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c, first)
+				p := hedging(policy.Hedge{Delay: time.Second})
+				p.InFlight = policy.InFlight{Max: 2}
+				tr := newTransport(t, c, up, p, inner(atSend(2, runtime.Goexit)))
+				r := get(t, c, tr)
+				wantTook(t, r, 5*time.Second)
+				equal(t, "the error", r.err, nil)
+				equal(t, "the slots in use", tr.Slots()[0].Used, 0)
+			})
+		})
+	}
+}
+
+// TestDeafHedge: a hedge that does not hear that its context has ended keeps no call
+// beyond its deadline.
+func TestDeafHedge(t *testing.T) {
+	for name, first := range map[string]clocktest.Step{
+		"answer": clocktest.Reply(503).After(2 * time.Second).Body("busy"),
+		"error":  clocktest.Fail(clocktest.ErrReset).After(2 * time.Second),
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c, first, clocktest.Reply(200).Forever())
+				p := hedging(policy.Hedge{Delay: time.Second})
+				p.Deadline = 10 * time.Second
+				r := get(t, c, newTransport(t, c, up, p, inner(atSend(2, func() { c.Sleep(time.Minute) }))))
+				wantTook(t, r, 10*time.Second)
+				if name == "answer" {
+					equal(t, "the body", r.body, "busy")
+				} else {
+					e := wantTimeout(t, r.err, layers.PhaseDeadline)
+					equal(t, "what was sent", e.Sent, layers.MaybeSent)
+				}
+				c.Add(time.Minute)
+			})
+		})
+	}
+}
+
+// TestPanicInAHedge: it is the caller's, unless the call has its answer: then nothing
+// happens to that.
+func TestPanicInAHedge(t *testing.T) {
+	boom := errors.New("boom")
+	for name, after := range map[string]time.Duration{"before the answer": 0, "after it": 1500 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c, clocktest.Reply(200).After(2*time.Second).Chunks(clocktest.Drip("abcdef", 1, time.Second)...))
+				tr := newTransport(t, c, up, hedging(policy.Hedge{Delay: time.Second}), inner(atSend(2, func() {
+					c.Sleep(after)
+					panic(boom)
+				})))
+				defer func() {
+					if p := recover(); (p == boom) != (after == 0) {
+						t.Errorf("the caller recovered %v", p)
+					}
+				}()
+				r := get(t, c, tr)
+				wantStatus(t, r, 200)
+				equal(t, "the body", r.body, "abcdef")
+			})
+		})
+	}
 }
 
 func TestNotHedged(t *testing.T) {
