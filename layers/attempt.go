@@ -113,6 +113,7 @@ type attempt struct {
 	conn    net.Conn              // that the send got
 	guard   *guard                // of the stream; nil: the response is none
 	expired *Error
+	retry   *retry  // that judges the outcome; nil: none
 	askable *replay // of the retry layer that can be asked
 	replay  replay  // of the retry layer that began it
 

@@ -16,6 +16,8 @@ import (
 // Hedge sends a request again while the first send is still under way, Delay
 // after that passed every gate, or at once when a send failed in a way that is
 // worth a retry: see [policy.Hedge], whose zero fields have their defaults here.
+// What is worth one, the [Retry] around it says, or its defaults if there is
+// none. No send begins earlier than the answer to another asks for.
 //
 // The first good answer wins; the others are cancelled, and their bodies closed.
 // Each send passes the gates further in, and is paid for out of the retry budget
@@ -60,6 +62,7 @@ type race struct {
 	timer    *clock.Timer // nil: the first has not passed every gate
 	sent     int          // beyond the first
 	live     []*attempt   // under way
+	until    instant      // what answered wants no send before this
 	over     bool         // no further one may begin
 	winner   *attempt
 	panicked any            // in a send that was not on the caller's goroutine
@@ -178,18 +181,19 @@ func (r *race) start() {
 }
 
 // again reports that the outcome of b is a failure that another send may mend:
-// what a
-// server asks to wait for is the retry layer's to wait.
+// as the retry layer sees it, if there is one.
 func (l *hedge) again(b *attempt, resp *http.Response, err error) bool {
 	e, ours := err.(*Error) //nolint:errorlint // Anything else is the caller's.
 	switch {
 	case err != nil && (!ours || !b.left() || e.final()):
 		return false
+	case b.retry != nil:
+		again, _ := b.retry.failed(b, resp, e, false)
+		return again
 	case err != nil:
 		return !e.hopeless()
 	}
-	_, asks := hint.RetryAfter(resp.StatusCode, resp.Header, l.env.Clock.Now())
-	return !asks && slices.Contains(retried, resp.StatusCode)
+	return slices.Contains(retried, resp.StatusCode)
 }
 
 // claim returns a further send to launch, if there may be one now. The mutex
@@ -199,12 +203,16 @@ func (r *race) claim() *attempt {
 	if r.decided() || r.sent >= r.l.set.Max {
 		return nil
 	}
+	if wait := r.until - r.l.env.now(); wait > 0 {
+		r.timer.Reset(wait)
+		return nil
+	}
 	if budget != nil && !budget.withdraw() {
 		return nil
 	}
 	r.sent++
 	b := r.a.sibling(r.a.base)
-	b.hedge, b.askable = true, r.a.askable
+	b.hedge, b.askable, b.retry = true, r.a.askable, r.a.retry
 	r.live = append(r.live, b)
 	r.timer.Reset(r.l.set.Delay)
 	return b
@@ -281,7 +289,7 @@ func (r *race) finish(b *attempt, resp *http.Response, err error) (won bool, nex
 	again := r.open() && r.l.again(b, resp, err)
 	r.mu.Lock()
 	r.remove(b)
-	won = err == nil && !slices.Contains(retried, resp.StatusCode) && !r.decided()
+	won = err == nil && !again && !r.decided()
 	var losers []*attempt
 	switch {
 	case won:
@@ -291,6 +299,9 @@ func (r *race) finish(b *attempt, resp *http.Response, err error) (won bool, nex
 			losers = append(losers, r.a) // whose failed answer may be being read
 		}
 	case again:
+		if resp != nil {
+			r.heed(resp)
+		}
 		next = r.claim()
 	}
 	r.mu.Unlock()
@@ -327,6 +338,28 @@ func (r *race) lose(b *attempt) {
 // remove notes that b is not under way any more. The mutex must be held.
 func (r *race) remove(b *attempt) {
 	r.live = slices.DeleteFunc(r.live, func(o *attempt) bool { return o == b })
+}
+
+// heed notes when the server wants to be asked again. The mutex must be held.
+func (r *race) heed(resp *http.Response) {
+	env := r.l.env
+	if wait, asks := hint.RetryAfter(resp.StatusCode, resp.Header, env.Clock.Now()); asks {
+		r.until = max(r.until, after(env.now(), wait))
+	}
+}
+
+// pause is how much longer the servers that answered the sends beside a want no
+// other.
+func (a *attempt) pause() time.Duration {
+	a.call.mu.Lock()
+	r := a.seldom().race
+	a.call.mu.Unlock()
+	if r == nil {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(0, r.until-r.l.env.now())
 }
 
 // notice tells the first send's goroutine that something happened.

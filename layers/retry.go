@@ -65,7 +65,7 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 		c.safe = true
 		c.mu.Unlock()
 	}
-	a.askable = body
+	a.retry, a.askable = l, body
 	var budget *extraBudget
 	if l.set.Budget > 0 {
 		budget = l.env.extraOf(req)
@@ -145,7 +145,7 @@ func (l *retry) resend(a *attempt, wait time.Duration, req *http.Request, body *
 		return next, ReasonNotReplayable, false
 	}
 	b := a.successor()
-	b.askable = body
+	b.retry, b.askable = l, body
 	again := b.carry(req)
 	again.Body = fresh
 	if !a.asked {
@@ -218,6 +218,7 @@ func (l *retry) wait(a *attempt, n int, resp *http.Response) (wait time.Duration
 	if resp != nil && hint.Asks(resp.Header) {
 		asks, _ = hint.RetryAfter(resp.StatusCode, resp.Header, l.env.Clock.Now())
 	}
+	asks = max(asks, a.pause())
 	wait = max(l.backoff(n, resp), asks)
 	switch {
 	case a.call.left()-l.least(a) < wait:

@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -104,6 +105,58 @@ func TestSlowAnswerBeforeAHedge(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWhatAHedgeMends: what is worth a hedge at once is what is worth a retry.
+func TestWhatAHedgeMends(t *testing.T) {
+	check := func(_ context.Context, resp *http.Response, err error) (bool, error) {
+		return err == nil && resp.StatusCode == 409, nil
+	}
+	for name, set := range map[string]policy.Retry{
+		"statuses": {MaxAttempts: 1, Statuses: []int{409}},
+		"check":    {MaxAttempts: 1, Check: check},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for first, sends := range map[int]int{409: 2, 500: 1} {
+				clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+					up := clocktest.NewUpstream(t, c, clocktest.Reply(first), clocktest.Reply(200).Forever())
+					tr := newTransport(t, c, up, settings(policy.Settings{Hedge: policy.Hedge{Delay: time.Second}, Retry: set}))
+					wantTook(t, get(t, c, tr), 0)
+					equal(t, "the number of sends", len(up.Requests()), sends)
+				})
+			}
+		})
+	}
+}
+
+// TestHintToAHedge: what the server asks of one send, it asks of all.
+func TestHintToAHedge(t *testing.T) {
+	hinted := clocktest.Reply(503).Header("Retry-After", "20")
+	t.Run("hedge", func(t *testing.T) {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			up := clocktest.NewUpstream(t, c, clocktest.Reply(200).After(30*time.Second), hinted, clocktest.Reply(200).After(time.Minute))
+			p := hedging(policy.Hedge{Delay: time.Second, Max: 2})
+			p.Timeouts.Read = policy.Off
+			wantStatus(t, get(t, c, newTransport(t, c, up, p)), 200)
+			equalTimes(t, times(c, up), 0, time.Second, 21*time.Second)
+		})
+	})
+	t.Run("retry", func(t *testing.T) {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			up := clocktest.NewUpstream(t, c, clocktest.Reply(503).After(3*time.Second), hinted, clocktest.Reply(200))
+			tr := newTransport(t, c, up, settings(policy.Settings{Hedge: policy.Hedge{Delay: time.Second}}))
+			wantStatus(t, get(t, c, tr), 200)
+			equalTimes(t, times(c, up), 0, time.Second, 21*time.Second)
+		})
+	})
+	t.Run("none", func(t *testing.T) {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			up := clocktest.NewUpstream(t, c, clocktest.Fail(clocktest.ErrReset).After(3*time.Second), hinted)
+			tr := newTransport(t, c, up, settings(policy.Settings{Hedge: policy.Hedge{Delay: time.Second}, Retry: policy.Retry{MaxHint: 10 * time.Second}}))
+			e := wantError(t, get(t, c, tr).err)
+			equal(t, "the reason", e.Reason, layers.ReasonHint)
+		})
+	})
 }
 
 // atSend does something before the nth send.
