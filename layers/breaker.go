@@ -122,6 +122,7 @@ func (s State) String() string {
 // It is safe for concurrent use.
 type Breaker struct {
 	env     *Env
+	id      policy.StateID
 	key     stateKey
 	byRatio atomic.Bool
 
@@ -169,7 +170,9 @@ var circuits = kind[Circuit]{
 				return c
 			}
 		}
-		return newBreaker(e, key, s.Breaker)
+		b := newBreaker(e, key, s.Breaker)
+		b.id = id
+		return b
 	},
 	apply: func(c Circuit, s policy.Settings) { c.Set(s.Breaker) },
 }
@@ -494,6 +497,21 @@ func (b *Breaker) State() State {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.state(b.env.now())
+}
+
+// Status returns the circuit as it stands.
+func (b *Breaker) Status() BreakerStatus {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.env.now()
+	s := BreakerStatus{
+		ID: b.id, Key: b.key.String(), State: b.state(now), Forced: b.forced != 0,
+		Failures: int(b.core.Counts().ConsecutiveFailures), Probes: len(b.probes),
+	}
+	if now < b.until {
+		s.Until = b.env.time(b.until)
+	}
+	return s
 }
 
 // ForceOpen refuses every send until ForceClosed or Auto.

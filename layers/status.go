@@ -17,6 +17,17 @@ type BudgetStatus struct {
 	Paused    time.Time // no turn comes before; zero: it is not paused
 }
 
+// BreakerStatus is a circuit as it stands.
+type BreakerStatus struct {
+	ID       policy.StateID
+	Key      string
+	State    State
+	Forced   bool      // by ForceOpen or ForceClosed
+	Until    time.Time // when a probe may pass; zero: it is not open by itself
+	Failures int       // in a row
+	Probes   int       // under way
+}
+
 // SlotsStatus is an in-flight limit of one key as it stands.
 type SlotsStatus struct {
 	ID      policy.StateID

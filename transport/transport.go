@@ -141,6 +141,9 @@ func (t *Transport) Explain(req *http.Request) policy.Explanation {
 	return line.Explain(req, t.view, policy.OverrideFrom(req.Context()), names, maxConns)
 }
 
+// Clock returns the clock that all times of the transport are by.
+func (t *Transport) Clock() clock.Clock { return t.env.Time() }
+
 // Policy returns the policy in force, its routes from general to specific.
 func (t *Transport) Policy() policy.Policy { return t.table.Load().Policy() }
 
