@@ -12,27 +12,46 @@ import (
 	"github.com/weir-go/weir/policy"
 )
 
-// schedules runs f on the mock clock for a number of random schedules. story
-// notes what happened, for a failure to tell.
-func schedules(t *testing.T, n int, f func(t *testing.T, e *Env, pass func(time.Duration), dice *rand.Rand, story *strings.Builder)) {
-	t.Helper()
-	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
-		for seed := range uint64(n) {
-			e := (&Env{Clock: c, Rand: func() float64 { return 0 }}).ready()
-			var story strings.Builder
-			fmt.Fprintf(&story, "seed %d:", seed)
-			f(t, e, c.Add, rand.New(rand.NewPCG(seed, 1)), &story)
+// dice are bytes that decide what a schedule does next. It ends with them.
+type dice []byte
+
+// IntN returns a number below n, 0 at the end.
+func (d *dice) IntN(n int) int {
+	x := 0
+	for most := n - 1; most > 0; most >>= 8 {
+		if len(*d) > 0 {
+			x, *d = x<<8|int((*d)[0]), (*d)[1:]
 		}
+	}
+	return x % n
+}
+
+// schedules fuzzes f on the mock clock, with n random schedules to begin with.
+// story notes what happened, for a failure to tell.
+func schedules(f *testing.F, n int, model func(t *testing.T, e *Env, pass func(time.Duration), dice *dice, story *strings.Builder)) {
+	for seed := range uint64(n) {
+		random, schedule := rand.New(rand.NewPCG(seed, 1)), make([]byte, 500)
+		for i := range schedule {
+			schedule[i] = byte(random.Uint32())
+		}
+		f.Add(schedule)
+	}
+	f.Fuzz(func(t *testing.T, schedule []byte) {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			e := (&Env{Clock: c, Rand: func() float64 { return 0 }}).ready()
+			d := dice(schedule[:min(len(schedule), 1000)])
+			model(t, e, c.Add, &d, new(strings.Builder))
+		})
 	})
 }
 
-// TestSlotsModel: slots do what a counter and a list do.
-func TestSlotsModel(t *testing.T) {
-	schedules(t, 300, func(t *testing.T, e *Env, _ func(time.Duration), dice *rand.Rand, story *strings.Builder) {
+// FuzzSlots: slots do what a counter and a list do.
+func FuzzSlots(f *testing.F) {
+	schedules(f, 300, func(t *testing.T, e *Env, _ func(time.Duration), dice *dice, story *strings.Builder) {
 		most, used := 1+dice.IntN(4), 0
 		s := &slots{max: most}
 		var queue []Place
-		for range 200 {
+		for len(*dice) > 0 {
 			switch dice.IntN(6) {
 			case 0, 1:
 				want := used < most && len(queue) == 0
@@ -87,10 +106,10 @@ func TestSlotsModel(t *testing.T) {
 	})
 }
 
-// TestBreakerModel: the circuit does what a state, a time and three counters
+// FuzzBreaker: the circuit does what a state, a time and three counters
 // do.
-func TestBreakerModel(t *testing.T) {
-	schedules(t, 200, func(t *testing.T, e *Env, pass func(time.Duration), dice *rand.Rand, story *strings.Builder) {
+func FuzzBreaker(f *testing.F) {
+	schedules(f, 200, func(t *testing.T, e *Env, pass func(time.Duration), dice *dice, story *strings.Builder) {
 		set := policy.Defaults().Breaker
 		set.Failures, set.Probes, set.Open, set.OpenMax, set.Ratio = 1+dice.IntN(3), 1+dice.IntN(3), time.Second, 5*time.Second, 0
 		b := newBreaker(e, stateKey{name: "x"}, set)
@@ -112,7 +131,7 @@ func TestBreakerModel(t *testing.T) {
 			opening++
 			good, failures = 0, 0
 		}
-		for range 150 {
+		for len(*dice) > 0 {
 			now := e.now()
 			switch dice.IntN(5) {
 			case 0:
@@ -191,11 +210,11 @@ func TestBreakerModel(t *testing.T) {
 	})
 }
 
-// TestBucketModel: in no window do more turns come than burst + rate x window
+// FuzzBucket: in no window do more turns come than burst + rate x window
 // allows, whatever servers, callers and updates do meanwhile; and all that wait
 // get their turns, in their order.
-func TestBucketModel(t *testing.T) {
-	schedules(t, 200, func(t *testing.T, e *Env, pass func(time.Duration), dice *rand.Rand, story *strings.Builder) {
+func FuzzBucket(f *testing.F) {
+	schedules(f, 200, func(t *testing.T, e *Env, pass func(time.Duration), dice *dice, story *strings.Builder) {
 		burst := 1 + dice.IntN(4)
 		numbers := policy.Rate{PerSecond: 1, Burst: burst}
 		b := e.newBucket(numbers)
@@ -233,7 +252,7 @@ func TestBucketModel(t *testing.T) {
 			}
 			fmt.Fprintf(story, "\n%v:", e.now())
 		}
-		for range 60 {
+		for len(*dice) > 0 {
 			n := 1 + dice.IntN(burst)
 			switch dice.IntN(8) {
 			case 0, 1:
@@ -264,7 +283,7 @@ func TestBucketModel(t *testing.T) {
 				}
 			case 6:
 				fmt.Fprint(story, " pause")
-				until := e.now() + time.Duration(dice.IntN(1500))*time.Millisecond
+				until := e.now() + time.Duration(1+dice.IntN(1500))*time.Millisecond
 				b.Pause(e.time(until))
 				paused = max(paused, until)
 			case 7:
@@ -293,7 +312,7 @@ func TestBucketModel(t *testing.T) {
 		}
 		sum := 0
 		for _, s := range spent {
-			if s.at < paused {
+			if paused == 0 || s.at < paused {
 				continue
 			}
 			sum += s.n
