@@ -17,6 +17,14 @@ type Store interface {
 	Slots(id policy.StateID, key string, f policy.InFlight) Slots
 }
 
+// LocalBucket returns a bucket of this process, for a [Store] to fall back on.
+func (e *Env) LocalBucket(r policy.Rate) Bucket { return e.ready().newBucket(r) }
+
+// LocalCircuit returns a circuit of this process, as LocalBucket does.
+func (e *Env) LocalCircuit(key string, b policy.Breaker) *Breaker {
+	return newBreaker(e.ready(), stateKey{name: key}, b)
+}
+
 // Handle is state that the requests of one key share. Handles are safe for
 // concurrent use, comparable, as pointers are, and call no code of the user's
 // under a lock.
@@ -45,6 +53,22 @@ type Bucket interface {
 	Pause(until time.Time)
 	// Set applies the numbers of r.
 	Set(r policy.Rate)
+}
+
+// Joint is what the buckets of a [Store] may also be, if it can take turns in
+// several of them at once, or has to be asked whether there are any.
+type Joint interface {
+	Bucket
+	// TakeAll does what Take does for every claim, or for none. The claims are
+	// on buckets of one Store. ctx is the send's: its end is the end of the
+	// wait for an answer.
+	TakeAll(ctx context.Context, claims []Claim) bool
+}
+
+// Claim is what a send takes from one bucket.
+type Claim struct {
+	Bucket Bucket
+	N      int // turns
 }
 
 // Turn is a place in the queue of a [Bucket].

@@ -291,7 +291,7 @@ func (l *inFlight) wait(a *attempt, s Slots) error {
 		if err := a.recheck(); err != nil {
 			return err
 		}
-		if had && !a.turns.tryAgain() {
+		if had && !a.turns.tryAgain(a) {
 			p.Leave() // a free slot is for who can use it
 			if err := a.turns.take(a, limit); err != nil {
 				return err

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -95,10 +96,41 @@ func (c claim) turn() time.Duration {
 	return time.Duration(c.n) * c.of.pace
 }
 
-// takeAll takes every claim, or none.
-func takeAll(claims []claim) bool {
-	if _, local := claims[len(claims)-1].b.(*bucket); local && len(claims) > 1 {
-		return takeTogether(claims)
+// takeAll takes every claim, or none. Those on buckets of this process come
+// first.
+func takeAll(ctx context.Context, claims []claim) bool {
+	n := len(claims)
+	for n > 0 && !local(claims[n-1].b) {
+		n--
+	}
+	if n == 1 && claims[0].n > 0 && !claims[0].b.Take(claims[0].n) || n > 1 && !takeTogether(claims[:n]) {
+		return false
+	}
+	if !takeShared(ctx, claims[n:]) {
+		refundAll(claims[:n])
+		return false
+	}
+	return true
+}
+
+func local(b Bucket) bool {
+	_, local := b.(*bucket)
+	return local
+}
+
+// takeShared does so in buckets of a store.
+func takeShared(ctx context.Context, claims []claim) bool {
+	if len(claims) == 0 {
+		return true
+	}
+	if j, ok := claims[0].b.(Joint); ok {
+		all := make([]Claim, 0, len(claims))
+		for _, c := range claims {
+			if c.n > 0 {
+				all = append(all, Claim{c.b, c.n})
+			}
+		}
+		return len(all) == 0 || j.TakeAll(ctx, all)
 	}
 	for i, c := range claims {
 		if c.n > 0 && !c.b.Take(c.n) {
@@ -109,7 +141,7 @@ func takeAll(claims []claim) bool {
 	return true
 }
 
-// takeTogether does so in buckets of this process, which nobody else sees in
+// takeTogether takes from several buckets of this process, which nobody else sees in
 // between.
 func takeTogether(claims []claim) bool {
 	for i, c := range claims { // in one order everywhere
@@ -200,7 +232,7 @@ var errTurn = errors.New("the rate budget has no turn in time")
 // none. A limit other than 0, the instant of the latest turn, is that of a call
 // that had its turn, and returned it to wait for something else.
 func (t *turns) take(a *attempt, limit instant) error {
-	if !takeAll(t.claims) {
+	if !takeAll(a, t.claims) {
 		if err := t.queue(a, limit); err != nil {
 			return err
 		}
@@ -214,8 +246,8 @@ func (t *turns) take(a *attempt, limit instant) error {
 }
 
 // tryAgain takes the turns that were returned, if they are there.
-func (t *turns) tryAgain() bool {
-	t.held = takeAll(t.claims)
+func (t *turns) tryAgain(ctx context.Context) bool {
+	t.held = takeAll(ctx, t.claims)
 	return t.held
 }
 

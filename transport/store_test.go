@@ -2,6 +2,9 @@ package transport_test
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -103,5 +106,53 @@ func TestStore(t *testing.T) {
 		for _, k := range store.keys {
 			equal(t, "the key", k, "http://api.example")
 		}
+	})
+}
+
+// jointStore is one whose buckets are taken from at once.
+type jointStore struct {
+	fleetStore
+
+	asked [][]int
+	yes   bool
+}
+
+type jointBucket struct {
+	fleetBucket
+
+	joint *jointStore
+}
+
+func (s *jointStore) Bucket(policy.StateID, string, policy.Rate) layers.Bucket {
+	return jointBucket{fleetBucket{&s.fleetStore}, s}
+}
+
+func (b jointBucket) Take(int) bool { panic("all are taken at once") }
+
+func (b jointBucket) TakeAll(_ context.Context, claims []layers.Claim) bool {
+	var asked []int
+	for _, c := range claims {
+		asked = append(asked, c.N)
+	}
+	b.joint.asked = append(b.joint.asked, asked)
+	return b.joint.yes
+}
+
+// TestJoint: a store is asked once for the turns of a send in all its budgets.
+func TestJoint(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		cost := func(n int) func(*http.Request) int { return func(*http.Request) int { return n } }
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Forever())
+		store := &jointStore{yes: true}
+		tr := newTransport(t, c, up, settings(policy.Settings{
+			Rate: policy.Rate{PerSecond: 1, Burst: 9}, Retry: policy.Retry{Enabled: policy.Off},
+			Budgets: map[string]policy.Rate{"none": {PerSecond: 1, Burst: 9, Cost: cost(0)}, "tokens": {PerSecond: 1, Burst: 9, Cost: cost(7)}},
+		}), func(cfg *transport.Config) { cfg.Store = store })
+		wantStatus(t, get(t, c, tr), 200)
+		slices.Sort(store.asked[0])
+		equal(t, "what was asked", fmt.Sprint(store.asked), "[[1 7]]")
+		store.yes = false
+		equal(t, "the layer", wantError(t, get(t, c, tr).err).Layer, "rate")
+		equal(t, "what was given back", store.turns, 0)
 	})
 }
