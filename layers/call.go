@@ -239,9 +239,10 @@ func (c *Call) arm(due, now instant) {
 		// A timer of no delay is not sure to fire on a mock clock.
 		go c.wake()
 	case c.alarm == nil:
-		c.alarm = c.env.alarmIn(c, d)
+		c.alarm, d = c.env.alarmIn(c, d)
+		c.armed = now + d
 	default:
-		c.alarm.timer.Reset(d)
+		c.alarm.reset(d)
 	}
 }
 
@@ -290,6 +291,9 @@ func (c *Call) wake() {
 		} else if g != nil {
 			next = min(next, g.due)
 		}
+	}
+	if c.alarm != nil && c.armed <= now {
+		c.alarm.fired(passed || hit != nil)
 	}
 	c.armed = never
 	if next != never {
