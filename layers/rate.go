@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/weir-go/weir/layers/internal/hint"
@@ -200,7 +201,7 @@ func (t *turns) claim(l *rateBudget, req *http.Request) *Error {
 			n = b.cost(req)
 		}
 		if n < 0 || n > b.burst {
-			return tooDear(n, fmt.Sprint(b.burst))
+			return tooDear(n, strconv.Itoa(b.burst))
 		}
 		t.claims = append(t.claims, claim{b.states.of(b.key, req), n, b})
 	}
