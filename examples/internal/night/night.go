@@ -137,7 +137,7 @@ func describe(t *layers.Trace) string {
 			list = append(list, strconv.Itoa(s.Status))
 		}
 		switch e, ours := errors.AsType[*layers.Error](s.Err); {
-		case s.Err == nil:
+		case s.Err == nil, t.Abandoned: // the client had enough
 		case ours && e.Timeout():
 			list = append(list, string(e.Phase)+" timeout")
 		default:
