@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"fmt"
-	"html/template"
 	"slices"
 	"strings"
 	"time"
@@ -39,11 +38,18 @@ func until(now, t time.Time) string {
 // label is what a route is called in events.
 func label(r policy.Route) string { return cmp.Or(r.Name, r.Pattern) }
 
-// spark draws how a number went, as a line from left to right.
-func spark(went []float64, top float64) template.HTML {
+// sparkline is how a number went, as a line from left to right.
+type sparkline struct {
+	Points   string
+	From, To float64
+	Samples  int
+}
+
+// spark returns nil if there is nothing to draw yet. The picture is 160 by 24.
+func spark(went []float64, top float64) *sparkline {
 	const w, h = 160.0, 24.0
 	if len(went) < 2 {
-		return ""
+		return nil
 	}
 	top = max(top, slices.Max(went), 1)
 	low := min(0, slices.Min(went))
@@ -51,9 +57,7 @@ func spark(went []float64, top float64) template.HTML {
 	for i, v := range went {
 		points = append(points, fmt.Sprintf("%.1f,%.1f", float64(i)/float64(mostSamples-1)*w, h-1-(v-low)/(top-low)*(h-2)))
 	}
-	return template.HTML(fmt.Sprintf(
-		`<svg class="spark" viewBox="0 0 %g %g" width="%g" height="%g" role="img" aria-label="from %.4g to %.4g in the last %d samples"><polyline points="%s"/></svg>`,
-		w, h, w, h, went[0], went[len(went)-1], len(went), strings.Join(points, " "))) //nolint:gosec // Numbers alone.
+	return &sparkline{strings.Join(points, " "), went[0], went[len(went)-1], len(went)}
 }
 
 // bar is one row of a waterfall.

@@ -12,7 +12,8 @@
     const held = document.activeElement;
     const used = held && main.contains(held) && held.matches("input, select, button");
     const marked = window.getSelection && String(window.getSelection()) !== "";
-    if (used || marked) {
+    const aimed = main.querySelector("form:hover, a:hover") !== null;
+    if (used || marked || aimed) {
       return;
     }
     const link = held && main.contains(held) ? held.getAttribute("href") : null;
