@@ -10,8 +10,10 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 
+	"github.com/weir-go/weir/layers"
 	"github.com/weir-go/weir/policy"
 	"github.com/weir-go/weir/transport"
+	"github.com/weir-go/weir/transport/page"
 )
 
 // The code in the README, so that it compiles, and is accepted.
@@ -37,9 +39,27 @@ func readme(check retryablehttp.CheckRetry) []policy.Settings {
 	return []policy.Settings{retries, circuit, budget, all}
 }
 
+// watched is a transport whose calls can be looked at.
+func watched(table policy.Policy, tokens layers.TokenSource, mux *http.ServeMux) error {
+	watch := page.NewWatch()
+	weir, err := transport.New(transport.Config{
+		Policy:   table,
+		Inner:    []layers.Layer{layers.Auth(tokens)},
+		Observer: layers.Observers(layers.Log(nil), watch),
+	})
+	if err != nil {
+		return err
+	}
+	mux.Handle("/weir/", http.StripPrefix("/weir", page.Handler(weir, page.Options{Watch: watch})))
+	return nil
+}
+
 // TestReadme: each piece of Go in the README, but for what it replaces, stands
 // word by word in a file that is compiled and tested.
 func TestReadme(t *testing.T) {
+	if err := watched(policy.Policy{}, nil, http.NewServeMux()); err != nil {
+		t.Error(err)
+	}
 	for _, s := range readme(retryablehttp.DefaultRetryPolicy) {
 		if _, err := transport.New(transport.Config{Policy: policy.Policy{Settings: s}}); err != nil {
 			t.Error(err)
