@@ -29,9 +29,9 @@ import (
 var table = policy.Policy{
 	Settings: policy.Settings{
 		Deadline: 2 * time.Second,
-		Timeouts: policy.Timeouts{Read: 300 * time.Millisecond},
+		Timeouts: policy.Timeouts{Read: 500 * time.Millisecond},
 		Retry:    policy.Retry{BaseDelay: 20 * time.Millisecond, Budget: policy.Off},
-		Breaker:  policy.Breaker{Failures: 5, Open: 200 * time.Millisecond, OpenJitter: policy.Off},
+		Breaker:  policy.Breaker{Failures: 5, Open: 500 * time.Millisecond, OpenJitter: policy.Off},
 	},
 	Routes: []policy.Route{
 		{Pattern: "/", Name: "index"},
@@ -117,7 +117,7 @@ func run(ctx context.Context, w io.Writer) error {
 		{
 			What: "until it is back",
 			Do: func(ctx context.Context) (string, error) {
-				time.Sleep(300 * time.Millisecond)
+				time.Sleep(600 * time.Millisecond)
 				return cold(ctx)
 			},
 			Sends: "search: 200", Got: "took",

@@ -28,7 +28,7 @@ import (
 var table = policy.Policy{
 	Settings: policy.Settings{
 		Deadline: 4 * time.Second,
-		Timeouts: policy.Timeouts{Read: 300 * time.Millisecond},
+		Timeouts: policy.Timeouts{Read: 500 * time.Millisecond},
 		Retry:    policy.Retry{BaseDelay: 20 * time.Millisecond, Budget: policy.Off, Check: check},
 		Rate:     policy.Rate{PerSecond: 15, Burst: 10}, // 900 a minute
 	},

@@ -35,7 +35,7 @@ import (
 var table = policy.Policy{
 	Settings: policy.Settings{
 		Deadline: 3 * time.Second,
-		Timeouts: policy.Timeouts{Read: 300 * time.Millisecond},
+		Timeouts: policy.Timeouts{Read: 500 * time.Millisecond},
 		Retry:    policy.Retry{BaseDelay: 20 * time.Millisecond, Budget: policy.Off},
 		Rate:     policy.Rate{PerSecond: 50, Burst: 100},
 	},
@@ -47,8 +47,8 @@ var table = policy.Policy{
 // the limits are a little over that. Its end, whenever, is a good one.
 var watching = policy.Settings{Stream: policy.Stream{
 	Enabled:        policy.On,
-	FirstContent:   300 * time.Millisecond,
-	Gap:            300 * time.Millisecond,
+	FirstContent:   500 * time.Millisecond,
+	Gap:            500 * time.Millisecond,
 	Classify:       class,
 	AllowTruncated: policy.On,
 }}

@@ -35,8 +35,8 @@ import (
 // the endpoint, 3 attempts would be 9.
 var table = policy.Policy{
 	Settings: policy.Settings{
-		Deadline: 2 * time.Second,
-		Timeouts: policy.Timeouts{Read: 200 * time.Millisecond},
+		Deadline: 3 * time.Second,
+		Timeouts: policy.Timeouts{Read: 500 * time.Millisecond},
 		Retry:    policy.Retry{BaseDelay: 20 * time.Millisecond, Budget: policy.Off, Check: check},
 	},
 	Routes: []policy.Route{

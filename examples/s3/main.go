@@ -31,7 +31,7 @@ const part = 1 << 20
 var table = policy.Policy{
 	Settings: policy.Settings{
 		Deadline: 2 * time.Second,
-		Timeouts: policy.Timeouts{Read: 300 * time.Millisecond},
+		Timeouts: policy.Timeouts{Read: 500 * time.Millisecond},
 		Retry:    policy.Retry{BaseDelay: 20 * time.Millisecond, Budget: policy.Off},
 	},
 	Routes: []policy.Route{
