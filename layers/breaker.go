@@ -50,7 +50,7 @@ func (l *circuitBreaker) send(a *attempt, req *http.Request) (*http.Response, er
 	}
 	defer func() {
 		if !a.left() { // refused further in, or a panic in a function of the user's
-			p.settle(a, VerdictNeutral)
+			p.Settle(a, VerdictNeutral)
 		}
 	}()
 	return l.next.send(a, req)
@@ -60,7 +60,7 @@ func (l *circuitBreaker) send(a *attempt, req *http.Request) (*http.Response, er
 // user's, inside the probe, makes a token for it.
 func (a *attempt) inProbeOf(c Circuit) bool {
 	for o := a.around(); o != nil; o = o.around() {
-		if p := &o.pass; o.circuit == c && p.probe && p.by != nil && !p.by.Stale(p) {
+		if p := &o.pass; o.circuit == c && p.probe && p.by != nil && !p.Stale() {
 			return true
 		}
 	}
@@ -82,21 +82,14 @@ func (a *attempt) barred(wait time.Duration) bool {
 	return open && (left == 0 || left > wait)
 }
 
-// settle gives the verdict on the attempt.
-func (p *Pass) settle(a *attempt, v Verdict) {
-	if p.by != nil {
-		p.by.Settle(a, p, v)
-	}
-}
-
 // ended is told how the send ended.
-func (p *Pass) ended(a *attempt, o outcome) { p.settle(a, o.verdict()) }
+func (p *Pass) ended(a *attempt, o outcome) { p.Settle(a, o.verdict()) }
 
 // content is told of the first content of a response, which is what a probe is
 // for: it need not wait for the end of a long body.
 func (p *Pass) content(a *attempt) {
 	if p.probe {
-		p.settle(a, outcome{status: int(a.status)}.verdict())
+		p.Settle(a, outcome{status: int(a.status)}.verdict())
 	}
 }
 

@@ -126,6 +126,16 @@ type Settler interface {
 // Grant admits a send. A probe settles by its first content already.
 func (p *Pass) Grant(by Settler, probe bool) { p.by, p.probe = by, probe }
 
+// Settle gives the verdict on the send to who admitted it, if anyone did.
+func (p *Pass) Settle(ctx context.Context, v Verdict) {
+	if p.by != nil {
+		p.by.Settle(ctx, p, v)
+	}
+}
+
+// Stale reports that the send was admitted, and needs another Admit by now.
+func (p *Pass) Stale() bool { return p.by != nil && p.by.Stale(p) }
+
 // Verdict is what a send says of the server.
 type Verdict uint8
 

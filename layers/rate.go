@@ -288,6 +288,7 @@ func (t *turns) queue(a *attempt, limit instant) error {
 		return q.tooLate(next, wait)
 	}
 	a.emit(Event{Kind: KindWait, Phase: PhaseRate, Wait: wait})
+	defer a.waited(PhaseRate, q.now())
 	defer q.leave(-1)
 	for next >= 0 {
 		first := next
@@ -499,7 +500,7 @@ func (a *attempt) recheck() error {
 	if err := a.call.passed(); err != nil {
 		return err
 	}
-	if by := a.pass.by; by != nil && by.Stale(&a.pass) {
+	if a.pass.Stale() {
 		if wait, admitted := a.circuit.Admit(a, a.hedge, &a.pass); !admitted {
 			return a.refuse(circuitOpen(wait))
 		}
