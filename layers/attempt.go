@@ -92,6 +92,7 @@ type attempt struct {
 	gotConn  bool // once: what was sent on it cannot be known
 	lastCall bool // phaseDue has passed just now
 	hooked   bool // the base fires hooks
+	untold   bool // that it is in the pool phase; see enter
 	secure   bool // TLS follows a dial
 	streamed bool // the response says it is a stream, and is not guarded
 	open     bool // the stream is open
@@ -357,11 +358,11 @@ func (a *attempt) close(o outcome) {
 	if a != &c.first && !a.borrows {
 		a.cancel(nil)
 	}
+	if final {
+		defer c.finish(o) // also if the observer panics
+	}
 	if a.counted {
 		a.emit(Event{Kind: KindDone, Status: o.status, Err: o.err, Longest: longest, Abandoned: o.abandoned})
-	}
-	if final {
-		c.finish(o)
 	}
 }
 

@@ -95,7 +95,7 @@ func (l *auth) roundTrip(next http.RoundTripper, req *http.Request) (*http.Respo
 		kind = "Bearer"
 	}
 	signed.Header.Set("Authorization", kind+" "+token.Value)
-	resp, err := next.RoundTrip(signed)
+	resp, err := only(next.RoundTrip(signed))
 	if err == nil && resp.StatusCode == http.StatusUnauthorized {
 		l.refused(token)
 		RetryOnce(ctx, "token refused")

@@ -174,7 +174,6 @@ func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
 	if c.end != never {
 		c.arm(c.end, c.entered())
 	}
-	c.emit(a, Event{Kind: KindStart})
 	return c, a.carry(req), nil
 }
 

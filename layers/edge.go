@@ -23,20 +23,21 @@ func (e *edge) send(a *attempt, req *http.Request) (*http.Response, error) {
 		resp, err := e.next.RoundTrip(req)
 		return only(resp, err)
 	}
+	returned := false
+	defer func() {
+		if !returned { // a panic: whatever the attempt holds is given back
+			a.panicked(req)
+			a.settle(outcome{err: errPanic, abandoned: true})
+		}
+	}()
 	way, err := a.leave(e.rank)
 	if err != nil {
 		if a.left() { // a layer of the user's, further out, handed the body down
 			closeBody(req)
 		}
+		returned = true
 		return nil, err
 	}
-	returned := false
-	defer func() {
-		if !returned { // a panic: whatever the attempt holds is given back
-			a.unclosed()
-			a.settle(outcome{err: errPanic, abandoned: true})
-		}
-	}()
 	resp, err := a.roundTrip(e.next, req)
 	resp, err = e.back(a, way, req, resp, err)
 	returned = true
@@ -64,6 +65,20 @@ func (a *attempt) unclosed() {
 	u, counted := a.seldom().upload, a.counted
 	a.call.mu.Unlock()
 	for ; u != nil && !counted; u = u.prev {
+		_ = u.Close()
+	}
+}
+
+// panicked closes the request bodies after a panic, whoever was to close them:
+// the one that the base was handed, and those that guard it.
+func (a *attempt) panicked(req *http.Request) {
+	a.call.mu.Lock()
+	u := a.seldom().upload
+	a.call.mu.Unlock()
+	if u == nil {
+		closeBody(req)
+	}
+	for ; u != nil; u = u.prev {
 		_ = u.Close()
 	}
 }

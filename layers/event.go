@@ -139,7 +139,9 @@ func (c *Call) emit(ctx context.Context, e Event) {
 }
 
 func (c *Call) tell(ctx context.Context, e Event) {
-	e.At = c.env.Clock.Now()
+	if e.At.IsZero() {
+		e.At = c.env.Clock.Now()
+	}
 	e.Route = c.Route()
 	c.env.Observer.Observe(ctx, e)
 }
@@ -151,6 +153,14 @@ func (a *attempt) emit(e Event) {
 }
 
 func (a *attempt) tell(e Event) {
+	c := a.call
+	c.mu.Lock()
+	began, untold := a.since, a.untold
+	a.untold = false
+	c.mu.Unlock()
 	e.Attempt = int(a.n)
-	a.call.tell(a, e)
+	if untold {
+		c.tell(a, Event{Kind: KindPhase, Phase: PhasePool, Attempt: e.Attempt, At: c.env.time(began)})
+	}
+	c.tell(a, e)
 }

@@ -156,6 +156,7 @@ func (s *stage) open(req *http.Request) (*http.Response, error) {
 			c.finish(outcome{err: errPanic, abandoned: true})
 		}
 	}()
+	c.emit(&c.first, Event{Kind: KindStart})
 	resp, err := s.send(&c.first, req)
 	resp, err = c.deliver(req, resp, err)
 	ended = true

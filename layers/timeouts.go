@@ -43,6 +43,10 @@ func (l *timeouts) send(a *attempt, req *http.Request) (*http.Response, error) {
 
 // enter moves the attempt to a phase if that follows from where it is. Before,
 // under the mutex, it calls note, if there is one.
+//
+// For HTTP/2, net/http calls the hook of the pool phase under a lock that all its
+// requests share. What the hook tells is told with the next event: that follows
+// at once, unless the phase lasts.
 func (a *attempt) enter(p phase, note func(*attempt)) {
 	c := a.call
 	now := c.env.now()
@@ -65,11 +69,17 @@ func (a *attempt) enter(p phase, note func(*attempt)) {
 	case phaseRead:
 		follows = follows && a.phase == phaseWrite
 	}
+	pool, untold := a.since, a.untold && follows
 	if follows {
 		a.enterPhase(p, now)
+		a.untold = p == phasePool
 	}
 	c.mu.Unlock()
-	if follows {
-		a.emit(Event{Kind: KindPhase, Phase: p.name()})
+	if !follows || p == phasePool {
+		return
 	}
+	if untold {
+		a.emit(Event{Kind: KindPhase, Phase: PhasePool, At: c.env.time(pool)})
+	}
+	a.emit(Event{Kind: KindPhase, Phase: p.name()})
 }
