@@ -1,0 +1,334 @@
+package redis
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/weir-go/weir/layers"
+)
+
+//go:embed turns.lua
+var turnsSource string
+
+var turns = goredis.NewScript(turnsSource)
+
+var errSlow = errors.New("redis: no answer in time")
+
+// slot is a turn in a budget: see turns.lua.
+type slot struct {
+	name       string  // as the script wrote it
+	v          float64 // as a number
+	due, until instant // from when to when it may be used
+}
+
+// request is what turns.lua is asked.
+type request struct {
+	Budgets []budgetRequest `json:"budgets"`
+	Takes   []takeRequest   `json:"takes"`
+}
+
+type budgetRequest struct {
+	Period float64  `json:"t"`
+	Burst  int      `json:"n"`
+	Floor  float64  `json:"floor"` // the line is at least this long
+	Most   int      `json:"most"`  // slots that this process may hold
+	Cold   bool     `json:"cold"`  // there has been a fallback: nothing is left
+	Pause  float64  `json:"pause"`
+	Era    string   `json:"era"`
+	Back   []string `json:"back"`
+	Want   int      `json:"want"`
+}
+
+type takeRequest struct {
+	Claims  []claimRequest `json:"claims"`
+	Further int            `json:"further"`
+	Hold    float64        `json:"hold"`
+}
+
+type claimRequest struct {
+	Budget int `json:"budget"` // from 1
+	N      int `json:"n"`
+}
+
+// joint is a send that asks for turns that are there, all or none.
+type joint struct {
+	claims   []layers.Claim // on buckets of the store
+	answered chan bool      // has the answer, once
+	settled  atomic.Bool    // by the answer, or because the send no longer waits
+}
+
+// exchanges talks to Redis of budgets, one exchange at a time: what comes up
+// meanwhile goes into the next.
+func (s *Store) exchanges() {
+	for number := 0; s.ctx.Err() == nil; {
+		wait := s.opts.Lease / 3
+		if s.down.Load() {
+			wait = s.retry()
+		}
+		timer := s.clock.Timer(wait)
+		select {
+		case <-s.ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		case <-s.kick:
+			timer.Stop()
+			if s.down.Load() {
+				// Asked again only after a while.
+				timer = s.clock.Timer(wait)
+				select {
+				case <-s.ctx.Done():
+					timer.Stop()
+					return
+				case <-timer.C:
+				}
+			}
+		}
+		number++
+		s.exchange(s.ctx, number)
+	}
+}
+
+// leave gives back what the process has, and takes it off the list. It waits
+// no longer than a send does.
+func (s *Store) leave() error {
+	down := s.down.Swap(true)
+	for _, h := range s.all() {
+		h.moved(true)
+	}
+	if down {
+		return nil
+	}
+	left := make(chan error, 1)
+	go func() { left <- s.client.ZRem(context.Background(), s.prefix+"processes", s.proc).Err() }()
+	timer := s.clock.Timer(s.opts.Timeout)
+	defer timer.Stop()
+	select {
+	case err := <-left:
+		return err
+	case <-timer.C:
+		return errSlow
+	}
+}
+
+// exchange is one round trip.
+func (s *Store) exchange(ctx context.Context, number int) {
+	probe := s.down.Load()
+	s.mu.Lock()
+	var list []*bucket
+	at := map[*bucket]int{} // from 1
+	add := func(b *bucket) {
+		if at[b] == 0 {
+			list = append(list, b)
+			at[b] = len(list)
+		}
+	}
+	takes := s.takes
+	s.takes = nil
+	for _, t := range takes {
+		for _, c := range t.claims {
+			add(c.Bucket.(*bucket))
+		}
+	}
+	if probe {
+		for _, b := range s.suspects {
+			add(b)
+		}
+	}
+	for b := range s.dirty {
+		add(b)
+	}
+	clear(s.dirty)
+	s.mu.Unlock()
+
+	req := request{Budgets: make([]budgetRequest, 0, len(list)), Takes: make([]takeRequest, 0, len(takes))}
+	keys := append(make([]string, 0, 2+3*len(list)), s.prefix+"processes", s.prefix+"answer:"+s.proc)
+	for _, b := range list {
+		keys = append(keys, b.name, b.name+":free", b.name+":held")
+		req.Budgets = append(req.Budgets, b.ask(probe))
+	}
+	for _, t := range takes {
+		var r takeRequest
+		for _, c := range t.claims {
+			r.Claims = append(r.Claims, claimRequest{at[c.Bucket.(*bucket)], c.N})
+		}
+		if len(r.Claims) == 1 {
+			r.Further, r.Hold = t.claims[0].Bucket.(*bucket).further()
+		}
+		req.Takes = append(req.Takes, r)
+	}
+	text, err := json.Marshal(req)
+	var answer string
+	began := s.now()
+	if err == nil {
+		answer, err = turns.Run(ctx, s.client, keys, s.proc, number, s.opts.Lease.Microseconds(), s.channel(), text).Text()
+	}
+	r := &reply{began: began, ended: s.now(), words: strings.Fields(answer)}
+	if err == nil && r.ended-began > s.opts.Timeout {
+		err = errSlow
+	}
+	if err != nil {
+		for _, b := range list {
+			b.unanswered()
+		}
+		s.mu.Lock()
+		s.suspects = list
+		s.mu.Unlock()
+		s.fail(err)
+		for _, t := range takes {
+			t.answer(false)
+		}
+		return
+	}
+	s.suspects = nil
+	r.server = r.number()
+	s.alive.Store(max(1, int64(r.number())))
+	for _, b := range list {
+		b.answer(r)
+	}
+	for _, t := range takes {
+		yes := r.number() == 1
+		got := make([][]slot, len(t.claims))
+		if yes {
+			for i, c := range t.claims {
+				got[i] = r.slots(c.Bucket.(*bucket))
+			}
+		}
+		t.answer(yes, got...)
+	}
+	if err := r.err; err != nil {
+		s.fail(err)
+	} else if probe {
+		s.recover()
+	}
+}
+
+// answer hands a send what it took. What more came with it is kept, all of it
+// if the send has not waited so long.
+func (t *joint) answer(yes bool, got ...[]slot) {
+	waits := !t.settled.Swap(true)
+	for i, c := range t.claims {
+		if !yes {
+			break
+		}
+		n := c.N
+		if !waits {
+			n = 0
+		}
+		c.Bucket.(*bucket).hand(got[i], n)
+	}
+	if waits {
+		t.answered <- yes
+	}
+}
+
+// reply reads an answer of turns.lua.
+type reply struct {
+	began, ended instant
+	server       float64 // the server's clock, in between
+	words        []string
+	err          error
+}
+
+func (r *reply) word() string {
+	if len(r.words) == 0 {
+		r.err = errors.New("redis: an answer cut short")
+		return "0"
+	}
+	w := r.words[0]
+	r.words = r.words[1:]
+	return w
+}
+
+func (r *reply) number() float64 {
+	w := r.word()
+	f, err := strconv.ParseFloat(w, 64)
+	if err != nil {
+		r.err = fmt.Errorf("redis: an answer with %q for a number", w)
+	}
+	return f
+}
+
+// slots reads slots of b. A slot is never used too early or too late, however
+// long the way of the answer was.
+func (r *reply) slots(b *bucket) []slot {
+	period, burst := b.numbers()
+	slack := micros(float64(burst-1) * period)
+	list := make([]slot, min(int(r.number()), len(r.words)))
+	for i := range list {
+		name := r.words[0]
+		v := r.number()
+		ahead := micros(v - r.server)
+		due := r.ended + max(0, ahead-slack)
+		list[i] = slot{name: name, v: v, due: due, until: max(due, r.began+ahead)}
+	}
+	return list
+}
+
+// takeAll takes every claim, or none.
+func (s *Store) takeAll(ctx context.Context, claims []layers.Claim) bool {
+	if len(claims) == 1 {
+		if yes, known := claims[0].Bucket.(*bucket).takeHere(claims[0].N); known {
+			return yes
+		}
+	} else if s.hopeless(claims) {
+		return false
+	}
+	if s.down.Load() {
+		return s.takeLocally(claims)
+	}
+	t := &joint{claims: claims, answered: make(chan bool, 1)}
+	s.mu.Lock()
+	s.takes = append(s.takes, t)
+	s.mu.Unlock()
+	s.wake()
+	timer := s.clock.Timer(s.opts.Timeout)
+	defer timer.Stop()
+	select {
+	case yes := <-t.answered:
+		if yes || !s.down.Load() {
+			return yes
+		}
+	case <-ctx.Done():
+		if t.settled.Swap(true) {
+			return <-t.answered
+		}
+		return false
+	case <-timer.C:
+		if t.settled.Swap(true) {
+			return <-t.answered
+		}
+		s.fail(errSlow)
+	}
+	return s.takeLocally(claims)
+}
+
+// hopeless reports that a claim has no turn as far as is known.
+func (s *Store) hopeless(claims []layers.Claim) bool {
+	for _, c := range claims {
+		if c.Bucket.(*bucket).hopeless() {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Store) takeLocally(claims []layers.Claim) bool {
+	for i, c := range claims {
+		if !c.Bucket.(*bucket).takeLocally(c.N) {
+			for _, taken := range claims[:i] {
+				taken.Bucket.Refund(taken.N)
+			}
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,107 @@
+package redis
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/layers"
+	"github.com/weir-go/weir/policy"
+)
+
+// retry is when Redis is asked again.
+func (s *Store) retry() time.Duration { return max(s.opts.Timeout, 100*time.Millisecond) }
+
+// share returns the bucket that stands in for Redis. It begins empty: what
+// Redis had to give may have been used.
+func (b *bucket) share() layers.Bucket {
+	if b.local == nil {
+		b.burst = 0
+		b.local = b.s.env.LocalBucket(policy.Rate{PerSecond: b.rate.PerSecond, Burst: 1})
+		b.setShare()
+		b.local.Take(1)
+		if b.s.now() < b.paused {
+			b.local.Pause(b.s.epoch.Add(b.paused))
+		}
+	}
+	return b.local
+}
+
+func (b *bucket) setShare() {
+	alive := max(1, int(b.s.alive.Load()))
+	b.burst = max(1, b.burst, b.rate.Burst/alive)
+	b.local.Set(policy.Rate{PerSecond: b.rate.PerSecond / float64(alive), Burst: b.burst})
+}
+
+// shareOf returns it with room for a turn that costs n, which the share of the
+// burst may not have.
+func (b *bucket) shareOf(n int) layers.Bucket {
+	local := b.share()
+	if n > b.burst && n <= b.rate.Burst {
+		b.burst = n
+		b.setShare()
+	}
+	return local
+}
+
+func (b *bucket) takeLocally(n int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch b.s.opts.Fallback {
+	case Open:
+		return true
+	case Closed:
+		return false
+	}
+	return b.shareOf(n).Take(n)
+}
+
+func (b *bucket) joinLocally(t *turn) {
+	switch b.s.opts.Fallback {
+	case Open:
+		t.granted = true
+	case Closed:
+		t.refused = b.s.retry()
+	default:
+		limit := time.Time{}
+		if t.limit != never {
+			limit = b.s.epoch.Add(t.limit)
+		}
+		t.inner = b.shareOf(t.n).Join(t.n, limit, t.ticket, t.keeps)
+		b.locals = append(b.locals, t)
+	}
+	t.wake()
+}
+
+func (b *bucket) leaveLocal(t *turn) {
+	b.locals = slices.DeleteFunc(b.locals, func(o *turn) bool { return o == t })
+}
+
+// moved implements handle: those who wait do so where turns are to be had.
+func (b *bucket) moved(bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.s.down.Load() {
+		b.slots, b.taken, b.back, b.asked, b.since = nil, nil, nil, 0, 0
+		b.cold = true
+		for _, t := range b.waiting {
+			b.joinLocally(t)
+		}
+		b.waiting = nil
+		return
+	}
+	for _, t := range slices.Clone(b.locals) {
+		if over, _, _ := t.inner.Due(); over {
+			continue // it is for the caller to take
+		}
+		t.inner.Leave()
+		t.inner = nil
+		b.leaveLocal(t)
+		b.line(t)
+		t.wake()
+	}
+	b.local, b.known = nil, false
+	b.sweep(b.s.now())
+}
+
+// resync implements handle. Pauses are also told with each answer.
+func (b *bucket) resync() {}

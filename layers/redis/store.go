@@ -1,0 +1,365 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+	"weak"
+
+	"github.com/benbjohnson/clock"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/weir-go/weir/layers"
+	"github.com/weir-go/weir/policy"
+)
+
+// Fallback is what holds while Redis cannot be asked.
+type Fallback uint8
+
+// What may hold while Redis cannot be asked.
+const (
+	// Share gives each process its share of a budget: the rate and the burst,
+	// each by the number of processes seen last. A circuit goes by what its own
+	// process sees.
+	Share Fallback = iota
+	// Open lets every send pass.
+	Open
+	// Closed refuses every send.
+	Closed
+)
+
+// Options are how a [Store] works. The zero value is ready to use.
+type Options struct {
+	// Namespace is part of every key. Processes with the same one share what
+	// they keep. A cluster keeps a namespace on one of its nodes. Empty: "weir".
+	Namespace string
+	// Timeout is how long a send waits for an answer of Redis, within its
+	// deadline. An answer that takes longer makes the Fallback hold. 0: 50 ms.
+	Timeout time.Duration
+	// Fallback is what holds while Redis cannot be asked.
+	Fallback Fallback
+	// Lease is for how long Redis believes a process to be alive that has not
+	// been heard of. The turns that a dead one had reserved come back then.
+	// 0: 2 s.
+	Lease time.Duration
+	// OnChange is told when the Fallback begins to hold, and when it ends: once
+	// a change, in order, on a goroutine of its own. Nil: nobody is.
+	OnChange func(Change)
+	// Observer is told of changes of circuits, as an Env's is by local ones,
+	// outside of any call. Nil: nobody is.
+	Observer layers.Observer
+	// Clock is that of the stack which uses the store. Only differences of its
+	// times count. Nil: the real clock.
+	Clock clock.Clock
+}
+
+// Change says whether Redis can be asked.
+type Change struct {
+	Up        bool
+	Err       error // why not
+	Processes int   // seen last, this one included
+}
+
+// Store keeps budgets and circuits in Redis. It is safe for concurrent use.
+type Store struct {
+	opts   Options
+	client goredis.UniversalClient
+	clock  clock.Clock
+	epoch  time.Time
+	prefix string
+	proc   string
+	env    layers.Env // of what is local
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	kick   chan struct{}
+	down   atomic.Bool
+	alive  atomic.Int64 // processes seen last
+
+	mu       sync.Mutex
+	handles  map[string]weakHandle
+	dirty    map[*bucket]struct{}
+	suspects []*bucket // of the exchange that failed
+	takes    []*joint
+	changes  []Change
+	telling  bool
+	steps    chan *step
+}
+
+// weakHandle finds a handle for as long as somebody uses it.
+type weakHandle interface{ handle() handle }
+
+// handle is what the store has to tell its handles.
+type handle interface {
+	// moved says that the store has gone up or down.
+	moved(down bool)
+	// resync says that news may have been missed.
+	resync()
+}
+
+type weakPointer[T any, P interface {
+	*T
+	handle
+}] struct{ weak.Pointer[T] }
+
+func (w weakPointer[T, P]) handle() handle {
+	if p := w.Value(); p != nil {
+		return P(p)
+	}
+	return nil
+}
+
+// New returns a store on a client, which it does not close. It starts a few
+// goroutines, which end with Close.
+func New(client goredis.UniversalClient, opts Options) *Store {
+	opts.Namespace = cmp.Or(opts.Namespace, "weir")
+	opts.Timeout = cmp.Or(opts.Timeout, 50*time.Millisecond)
+	opts.Lease = cmp.Or(opts.Lease, 2*time.Second)
+	s := &Store{
+		opts: opts, client: client, clock: opts.Clock, prefix: "weir:{" + opts.Namespace + "}:", proc: rand.Text(),
+		kick: make(chan struct{}, 1), steps: make(chan *step, 1024),
+		handles: map[string]weakHandle{}, dirty: map[*bucket]struct{}{},
+	}
+	if s.clock == nil {
+		s.clock = clock.New()
+	}
+	// Where it can be had, a connection that hangs is given up soon.
+	if c, ok := client.(interface {
+		WithTimeout(d time.Duration) *goredis.Client
+	}); ok {
+		s.client = c.WithTimeout(max(2*opts.Timeout, 100*time.Millisecond))
+	}
+	s.env.Clock = s.clock
+	s.epoch = s.clock.Now()
+	s.alive.Store(1)
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.done.Go(s.exchanges)
+	s.done.Go(s.stepping)
+	s.done.Go(s.listen)
+	s.wake()
+	return s
+}
+
+// Close gives back what this process has reserved, and ends the store's
+// goroutines. Its handles act as if Redis were down from then on.
+func (s *Store) Close() error {
+	s.cancel()
+	s.done.Wait()
+	return s.leave()
+}
+
+// instant is a time as the store counts it: since its epoch, and monotonic.
+type instant = time.Duration
+
+const never instant = math.MaxInt64
+
+func (s *Store) now() instant { return s.clock.Since(s.epoch) }
+
+// after adds a duration to an instant and saturates at never.
+func after(i instant, d time.Duration) instant {
+	if d > never-i {
+		return never
+	}
+	return i + d
+}
+
+// micros converts what scripts count in, or more than fits to the longest.
+func micros(us float64) time.Duration {
+	if us >= float64(never)/1000 {
+		return never
+	}
+	return time.Duration(us * 1000)
+}
+
+// name returns the Redis key of a state. What it was made from may be a URL or
+// a header, and is not to be seen.
+func (s *Store) name(id policy.StateID, key string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", id.Section, id.Budget, id.Pattern, key))
+	return s.prefix + hex.EncodeToString(sum[:16])
+}
+
+// Bucket implements layers.Store.
+func (s *Store) Bucket(id policy.StateID, key string, r policy.Rate) layers.Bucket {
+	b := keep(s, s.name(id, key), func(name string) *bucket { return newBucket(s, name, r) })
+	b.Set(r)
+	return b
+}
+
+// Circuit implements layers.Store.
+func (s *Store) Circuit(id policy.StateID, key string, set policy.Breaker) layers.Circuit {
+	made := false
+	c := keep(s, s.name(id, key), func(name string) *circuit { made = true; return newCircuit(s, name, key, set) })
+	c.Set(set)
+	if made {
+		c.look(s.ctx)
+	}
+	return c
+}
+
+// Slots implements layers.Store. What is in flight is left to the process: a
+// slot is held for as long as a body, and no lease is right for both a
+// stream and a process that died.
+func (*Store) Slots(policy.StateID, string, policy.InFlight) layers.Slots { return nil }
+
+// keep returns the handle of a name, and makes it if nobody uses one.
+func keep[T any, P interface {
+	*T
+	handle
+}](s *Store, name string, create func(name string) P) P {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w, ok := s.handles[name]; ok {
+		if p, ok := w.handle().(P); ok {
+			return p
+		}
+	}
+	p := create(name)
+	w := weakPointer[T, P]{weak.Make((*T)(p))}
+	s.handles[name] = w
+	runtime.AddCleanup((*T)(p), func(name string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.handles[name] == weakHandle(w) {
+			delete(s.handles, name)
+		}
+	}, name)
+	return p
+}
+
+// find returns the handle of a name, nil if nobody uses one.
+func (s *Store) find(name string) handle {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w, ok := s.handles[name]; ok {
+		return w.handle()
+	}
+	return nil
+}
+
+// all returns the handles that are in use.
+func (s *Store) all() (list []handle) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.handles {
+		if h := w.handle(); h != nil {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
+func (s *Store) wake() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// fail says that Redis cannot be asked. No lock may be held.
+func (s *Store) fail(err error) {
+	if !s.down.Swap(true) {
+		s.moved(Change{Err: err})
+	}
+}
+
+// recover says that Redis can be asked again.
+func (s *Store) recover() {
+	if s.ctx.Err() == nil && s.down.Swap(false) {
+		s.moved(Change{Up: true})
+	}
+}
+
+func (s *Store) moved(c Change) {
+	c.Processes = int(s.alive.Load())
+	for _, h := range s.all() {
+		h.moved(!c.Up)
+	}
+	s.wake()
+	if s.opts.OnChange == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes = append(s.changes, c)
+	if !s.telling {
+		s.telling = true
+		go s.tell()
+	}
+}
+
+// tell tells of the changes, in order.
+func (s *Store) tell() {
+	for {
+		s.mu.Lock()
+		if len(s.changes) == 0 {
+			s.telling = false
+			s.mu.Unlock()
+			return
+		}
+		c := s.changes[0]
+		s.changes = s.changes[1:]
+		s.mu.Unlock()
+		s.opts.OnChange(c)
+	}
+}
+
+// listen hears what other processes tell.
+func (s *Store) listen() {
+	sub := s.client.Subscribe(s.ctx, s.channel())
+	defer sub.Close()
+	news := sub.ChannelWithSubscriptions() // which connects anew by itself
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case m := <-news:
+			switch m := m.(type) {
+			case *goredis.Subscription:
+				for _, h := range s.all() {
+					h.resync()
+				}
+			case *goredis.Message:
+				s.hear(m.Payload)
+			}
+		}
+	}
+}
+
+// newer reports that what is told of an era is not known, or older than what is:
+// what is published may come after a later answer. An era is when it began, and
+// one that began much earlier is of a clock that went back.
+func newer(era, known string) bool {
+	their, err := strconv.ParseFloat(era, 64)
+	our, _ := strconv.ParseFloat(known, 64)
+	return err == nil && (their > our || our-their > 1e7)
+}
+
+func (s *Store) channel() string { return s.prefix + "news" }
+
+func (s *Store) hear(news string) {
+	var what, name, state, era string
+	var length float64
+	switch fmt.Sscan(news, &what); what {
+	case "pause":
+		if _, err := fmt.Sscan(news, &what, &name, &era, &length); err == nil {
+			if b, ok := s.find(name).(*bucket); ok {
+				b.hearPause(era, micros(length))
+			}
+		}
+	case "circuit":
+		if _, err := fmt.Sscan(news, &what, &name, &state, &era, &length); err == nil {
+			if c, ok := s.find(name).(*circuit); ok {
+				c.hear(state, era, micros(length))
+			}
+		}
+	}
+}
