@@ -51,10 +51,22 @@ func early(lasts time.Duration) time.Duration { return min(10*time.Second, lasts
 // no token is sent.
 func Auth(src TokenSource) Layer {
 	a := &auth{src: src}
-	return func(next http.RoundTripper) http.RoundTripper {
-		return RoundTripperFunc(func(req *http.Request) (*http.Response, error) { return a.roundTrip(next, req) })
-	}
+	return func(next http.RoundTripper) http.RoundTripper { return authStage{a, next} }
 }
+
+// authStage is an auth in a chain.
+type authStage struct {
+	*auth
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s authStage) RoundTrip(req *http.Request) (*http.Response, error) {
+	return s.roundTrip(s.next, req)
+}
+
+// CloseIdleConnections passes the call on, as http.Client expects.
+func (s authStage) CloseIdleConnections() { closeIdle(s.next) }
 
 type auth struct {
 	src   TokenSource
@@ -86,8 +98,8 @@ func (l *auth) roundTrip(next http.RoundTripper, req *http.Request) (*http.Respo
 		closeBody(req)
 		return nil, err
 	}
-	signed := req.Clone(ctx)
-	if signed.Header == nil {
+	signed := req.WithContext(ctx) // which shares the trailers that are set while the body is read
+	if signed.Header = req.Header.Clone(); signed.Header == nil {
 		signed.Header = http.Header{}
 	}
 	kind := token.Type

@@ -206,7 +206,7 @@ func Inner(env *Env, list ...Layer) Layer {
 		if s, ours := next.(*stage); !ours || s.env != env {
 			next = &stage{env: env, rank: rankBase, sender: &edge{rank: rankBase, next: next}, next: next}
 		}
-		next = Chain(next, list...)
-		return &stage{env: env, rank: rankInner, sender: &edge{rank: rankInner, next: next}, next: next, ends: true}
+		// Idle connections are closed past the user's layers, which need not pass that on.
+		return &stage{env: env, rank: rankInner, sender: &edge{rank: rankInner, next: Chain(next, list...)}, next: next, ends: true}
 	}
 }

@@ -128,17 +128,13 @@ type party struct {
 	c       *clocktest.Clock
 	subject http.RoundTripper
 	user    *user
+	kind    string
 	url     string
 	hedges  bool
 }
 
 // RoundTrip is the subject's.
 func (p *party) RoundTrip(req *http.Request) (*http.Response, error) { return p.subject.RoundTrip(req) }
-
-// CloseIdleConnections is the subject's, if it has it.
-func (p *party) CloseIdleConnections() {
-	p.subject.(interface{ CloseIdleConnections() }).CloseIdleConnections()
-}
 
 // eachSubject runs f with each subject, over the kinds of HTTP in only, or all.
 // The functions of u, if it is not nil, are called with the party.
@@ -150,7 +146,7 @@ func eachSubject(t *testing.T, h http.Handler, only string, u func(t *testing.T,
 			}
 			t.Run(s.name+" "+k.name, func(t *testing.T) {
 				clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
-					p := &party{c: c, wire: newWire(t, c, k.name, h, policy.Policy{}), url: k.url, user: new(user), hedges: s.name == "transport" || s.name == "hedge"}
+					p := &party{c: c, wire: newWire(t, c, k.name, h, policy.Policy{}), kind: k.name, url: k.url, user: new(user), hedges: s.name == "transport" || s.name == "hedge"}
 					if u != nil {
 						p.user = u(t, p)
 					}
