@@ -979,77 +979,72 @@ func TestWireExpectContinue(t *testing.T) {
 
 // TestWireUpgrade: a 101 is a connection of the caller's, with no clock on it.
 func TestWireUpgrade(t *testing.T) {
-	for _, kind := range kinds[:2] {
-		for name, change := range map[string]func(*transport.Config){
-			"plain": func(*transport.Config) {},
-			"inner": inner(around(passOn)),
-		} {
-			t.Run(kind.name+" "+name, func(t *testing.T) {
-				clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
-					s := everything()
-					s.Deadline, s.Timeouts, s.Hedge = 30*time.Second, policy.Timeouts{Attempt: 20 * time.Second}, policy.Hedge{}
-					ended := 0
-					w := newWire(t, c, kind.name, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-						conn, both, err := http.NewResponseController(rw).Hijack()
-						if err != nil {
-							panic(err)
-						}
-						defer conn.Close()
-						io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-						for {
-							line, err := both.ReadString('\n')
-							if err != nil {
-								io.WriteString(conn, "bye")
-								return
-							}
-							io.WriteString(conn, line)
-						}
-					}), settings(s), change, observer(func(_ context.Context, e layers.Event) {
-						if e.Kind == layers.KindEnd {
-							ended++
-						}
-					}))
-					req := request(t, t.Context(), "GET", kind.url, nil)
-					req.Header.Set("Connection", "Upgrade")
-					req.Header.Set("Upgrade", "echo")
-					resp, err := w.RoundTrip(req)
-					if err != nil {
-						t.Fatal(err)
-					}
-					equal(t, "the status", resp.StatusCode, 101)
-					rwc, ok := resp.Body.(io.ReadWriteCloser)
-					if !ok {
-						t.Fatalf("the body is a %T", resp.Body)
-					}
-					lines := bufio.NewReader(rwc)
-					for range 3 {
-						c.Add(time.Hour)
-						io.WriteString(rwc, "hello\n")
-						line, err := lines.ReadString('\n')
-						if line != "hello\n" || err != nil {
-							t.Fatalf("got %q, %v", line, err)
-						}
-					}
-					equal(t, "how often the call ended", ended, 0)
-					half, ok := rwc.(interface{ CloseWrite() error })
-					if !ok {
-						t.Fatalf("a %T has no CloseWrite", rwc)
-					}
-					if err := half.CloseWrite(); err != nil {
-						t.Error(err)
-					}
-					rest, err := io.ReadAll(lines)
-					if string(rest) != "bye" || err != nil {
-						t.Errorf("after CloseWrite: %q, %v", rest, err)
-					}
-					for range 2 {
-						rwc.Close()
-					}
-					equal(t, "how often the call ended", ended, 1)
-				})
-			})
+	h := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		conn, both, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			panic(err)
 		}
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		for {
+			line, err := both.ReadString('\n')
+			if err != nil {
+				io.WriteString(conn, "bye")
+				return
+			}
+			io.WriteString(conn, line)
+		}
+	})
+	ended := 0
+	count := func(*testing.T, *party) *user {
+		ended = 0
+		return &user{told: func(_ context.Context, e layers.Event) {
+			if e.Kind == layers.KindEnd {
+				ended++
+			}
+		}}
 	}
+	eachSubject(t, h, "http1 tls1", count, func(t *testing.T, p *party) {
+		req := request(t, t.Context(), "GET", p.url, nil)
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", "echo")
+		resp, err := p.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "the status", resp.StatusCode, 101)
+		rwc, ok := resp.Body.(io.ReadWriteCloser)
+		if !ok {
+			t.Fatalf("the body is a %T", resp.Body)
+		}
+		lines := bufio.NewReader(rwc)
+		for range 3 {
+			p.c.Add(time.Hour)
+			io.WriteString(rwc, "hello\n")
+			line, err := lines.ReadString('\n')
+			if line != "hello\n" || err != nil {
+				t.Fatalf("got %q, %v", line, err)
+			}
+		}
+		equal(t, "how often the call ended", ended, 0)
+		half, ok := rwc.(interface{ CloseWrite() error })
+		if !ok {
+			t.Fatalf("a %T has no CloseWrite", rwc)
+		}
+		if err := half.CloseWrite(); err != nil {
+			t.Error(err)
+		}
+		rest, err := io.ReadAll(lines)
+		if string(rest) != "bye" || err != nil {
+			t.Errorf("after CloseWrite: %q, %v", rest, err)
+		}
+		for range 2 {
+			rwc.Close()
+		}
+		if _, ok := layers.CallFrom(resp.Request.Context()); ok {
+			equal(t, "how often the call ended", ended, 1)
+		}
+	})
 }
 
 // TestWireUnsentIsProven: an error before a connection was there is proof, over
