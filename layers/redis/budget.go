@@ -42,6 +42,7 @@ type bucket struct {
 
 	// As of the last answer.
 	known  bool
+	at     instant // of the answer
 	era    string
 	next   instant // when the next slot would be due
 	rivals int     // processes that wait, this one included
@@ -172,7 +173,7 @@ func (b *bucket) answer(r *reply) {
 	if r.server < b.server-1e5 { // a clock that went back
 		b.floor = 0
 	}
-	b.server, b.known, b.next, b.rivals = r.server, true, r.ended+micros(next), int(rivals)
+	b.server, b.known, b.at, b.next, b.rivals = r.server, true, r.ended, r.ended+micros(next), int(rivals)
 	if b.chill {
 		b.cold, b.chill = false, false
 	}
@@ -363,8 +364,11 @@ func (b *bucket) hopeless() bool {
 	return !b.s.down.Load() && b.lost(b.s.now(), 1)
 }
 
+// lost reports that n turns are not there. What is known of others is soon old:
+// they may have given something back.
 func (b *bucket) lost(now instant, n int) bool {
-	return n > b.rate.Burst || len(b.waiting) > 0 || now < b.paused || b.known && !b.cold && b.next+b.turns(n-1) > now
+	fresh := b.known && !b.cold && now-b.at < leaseAhead
+	return n > b.rate.Burst || len(b.waiting) > 0 || now < b.paused || fresh && b.next+b.turns(n-1) > now
 }
 
 // Take implements layers.Bucket.
@@ -377,9 +381,9 @@ func (b *bucket) TakeAll(ctx context.Context, claims []layers.Claim) bool {
 	return b.s.takeAll(ctx, claims)
 }
 
-// at predicts when the m-th turn from now comes. Those beyond the slots that
+// comes predicts when the m-th turn from now comes. Those beyond the slots that
 // are there are shared with the processes that wait too.
-func (b *bucket) at(now instant, m int) instant {
+func (b *bucket) comes(now instant, m int) instant {
 	if m <= len(b.slots) {
 		return max(b.slots[m-1].due, b.paused)
 	}
@@ -415,7 +419,7 @@ func (b *bucket) Predict(n int) time.Duration {
 		}
 		return b.share().Predict(n)
 	}
-	return max(0, b.at(now, b.queued()+n)-now)
+	return max(0, b.comes(now, b.queued()+n)-now)
 }
 
 // Join implements layers.Bucket. What is there by the time of the answer has
@@ -450,7 +454,7 @@ func (b *bucket) line(t *turn) {
 func (b *bucket) sweep(now instant) {
 	m := 0
 	b.waiting = slices.DeleteFunc(b.waiting, func(t *turn) bool {
-		at := b.at(now, m+t.n)
+		at := b.comes(now, m+t.n)
 		comes := at
 		if at <= now {
 			comes = t.joined

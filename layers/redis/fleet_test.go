@@ -4,7 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"os"
+	"os/exec"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -131,11 +135,11 @@ func TestQuota(t *testing.T) {
 		rate  policy.Rate
 		cost  int
 		least float64       // that is used
-		late  time.Duration // turns may be, on a busy machine: see lateness
+		late  time.Duration // that a busy machine may make of a turn
 	}{
-		{policy.Rate{PerSecond: 100, Burst: 10}, 1, 0.95, 0},
-		{policy.Rate{PerSecond: 300, Burst: 20}, 5, 0.95, 0},
-		{policy.Rate{PerSecond: 100, Burst: 1}, 1, 0.6, 15 * time.Millisecond},
+		{policy.Rate{PerSecond: 100, Burst: 10}, 1, 0.95, 10 * time.Millisecond},
+		{policy.Rate{PerSecond: 300, Burst: 20}, 5, 0.85, 10 * time.Millisecond},
+		{policy.Rate{PerSecond: 100, Burst: 1}, 1, 0.6, 40 * time.Millisecond},
 	} {
 		t.Run(fmt.Sprintf("%v a second, burst %d, cost %d", c.rate.PerSecond, c.rate.Burst, c.cost), func(t *testing.T) {
 			s := startServer(t)
@@ -166,3 +170,260 @@ type hourAhead struct{ clock.Clock }
 
 func (h hourAhead) Now() time.Time                  { return h.Clock.Now().Add(time.Hour) }
 func (h hourAhead) Since(t time.Time) time.Duration { return h.Now().Sub(t) }
+
+// TestTogether: turns in several budgets are taken in all or none, also by
+// several processes at once.
+func TestTogether(t *testing.T) {
+	s := startServer(t)
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	all := 0
+	for i := range 4 {
+		p := of(s.store())
+		first := p.bucket("first", policy.Rate{PerSecond: 0.001, Burst: 40})
+		second := p.bucket("second", policy.Rate{PerSecond: 0.001, Burst: 25})
+		claims := []layers.Claim{{Bucket: first, N: 2}, {Bucket: second, N: 1}}
+		if i%2 == 1 {
+			slices.Reverse(claims)
+		}
+		for range 10 {
+			group.Go(func() {
+				if first.(layers.Joint).TakeAll(t.Context(), claims) {
+					mu.Lock()
+					all++
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	group.Wait()
+	equal(t, "both were taken", all, 20)
+	p := of(s.store())
+	equal(t, "what is left of the first", p.bucket("first", policy.Rate{PerSecond: 0.001, Burst: 40}).Take(1), false)
+	left := p.bucket("second", policy.Rate{PerSecond: 0.001, Burst: 25})
+	equal(t, "what is left of the second", left.Take(5), true)
+	equal(t, "and no more", left.Take(1), false)
+}
+
+// TestPauseReaches: a pause that one process was asked for holds in another,
+// which had leased turns, and for who waits there.
+func TestPauseReaches(t *testing.T) {
+	s := startServer(t)
+	rate := policy.Rate{PerSecond: 100, Burst: 10}
+	a, b := of(s.store()).bucket("k", rate), of(s.store()).bucket("k", rate)
+	f := &fleet{t: t, client: s.client(), rate: rate, by: map[int]int{}}
+	ctx, stop := context.WithCancel(t.Context())
+	f.work(ctx, 0, b, 4, 1)
+	eventually(t, "the other process works", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.turns) > 20 })
+	a.Pause(time.Now().Add(700 * time.Millisecond))
+	a.Take(1) // once the answer is here, Redis knows
+	paused := now(t, f.client)
+	time.Sleep(900 * time.Millisecond)
+	stop()
+	f.group.Wait()
+	early, later := 0, 0
+	for _, turn := range f.turns {
+		switch after := turn.at.Sub(paused); {
+		case after > 200*time.Millisecond && after < 600*time.Millisecond:
+			early++
+		case after > 600*time.Millisecond:
+			later++
+		}
+	}
+	equal(t, "turns within the pause", early, 0)
+	if later == 0 || later > 40 {
+		t.Errorf("%d turns after it", later)
+	}
+	eventually(t, "a new process hears of the pause, too, or it is over", func() bool { return of(s.store()).bucket("k", rate).Predict(1) < time.Second })
+}
+
+// TestLease: a busy process asks once for many turns, and gives back what it
+// does not use.
+func TestLease(t *testing.T) {
+	s := startServer(t)
+	client := s.client()
+	rate := policy.Rate{PerSecond: 1000, Burst: 200}
+	b := of(s.store()).bucket("k", rate)
+	asked := func() int {
+		text, _ := client.Info(context.Background(), "commandstats").Result()
+		var n int
+		if _, rest, ok := strings.Cut(text, "cmdstat_evalsha:calls="); ok {
+			fmt.Sscan(strings.Split(rest, ",")[0], &n)
+		}
+		return n
+	}
+	before, n := asked(), 0
+	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if b.Take(1) {
+			n++
+		}
+	}
+	exchanges := asked() - before
+	t.Logf("%d turns, %d exchanges", n, exchanges)
+	if exchanges > n/2 {
+		t.Errorf("%d turns took %d exchanges", n, exchanges)
+	}
+	slow := policy.Rate{PerSecond: 1, Burst: 30}
+	p, other := of(s.store()), of(s.store())
+	idle := p.bucket("idle", slow)
+	turn := idle.Join(25, time.Time{}, 1, false)
+	equal(t, "refused for", wait(t, turn), 0)
+	turn.Leave() // what it had is there for others, once it is not used
+	eventually(t, "it comes back", func() bool { return other.bucket("idle", slow).Take(25) })
+}
+
+// TestRefundElsewhere: what one process gives back, another can take.
+func TestRefundElsewhere(t *testing.T) {
+	s := startServer(t)
+	rate := policy.Rate{PerSecond: 0.01, Burst: 3}
+	a, b := of(s.store()).bucket("k", rate), of(s.store()).bucket("k", rate)
+	equal(t, "there are three", a.Take(3), true)
+	a.Refund(2)
+	eventually(t, "two are back", func() bool { return b.Take(2) })
+	equal(t, "and no more", b.Take(1), false)
+}
+
+// TestKilledProcess: what a process had reserved when it was killed comes back
+// within its lease.
+func TestKilledProcess(t *testing.T) {
+	rate := policy.Rate{PerSecond: 0.2, Burst: 1}
+	if addr := os.Getenv("WEIR_TEST_REDIS"); addr != "" {
+		b := of(redis.New(goredis.NewClient(&goredis.Options{Addr: addr}), redis.Options{Timeout: 2 * time.Second, Lease: time.Second})).bucket("k", rate)
+		b.Take(1)
+		b.Join(1, time.Time{}, 1, false)
+		time.Sleep(time.Minute)
+	}
+	s := startServer(t)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestKilledProcess$")
+	cmd.Env = append(os.Environ(), "WEIR_TEST_REDIS="+s.addr)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	client := s.client()
+	eventually(t, "it has reserved a turn", func() bool {
+		keys, _ := client.Keys(context.Background(), "*:held").Result()
+		return len(keys) == 1
+	})
+	b := of(s.store(func(o *redis.Options) { o.Lease = time.Second })).bucket("k", rate)
+	b.Take(1) // to know how things stand
+	within(t, "the wait behind it", b.Predict(1), 7*time.Second, 10*time.Second)
+	cmd.Process.Kill()
+	cmd.Wait()
+	eventually(t, "its turn is there for others", func() bool {
+		turn := b.Join(1, time.Now().Add(5*time.Second), 1, false)
+		defer turn.Leave()
+		time.Sleep(200 * time.Millisecond)
+		_, refused, _ := turn.Due()
+		return refused == 0
+	})
+}
+
+// TestClose: what a process had reserved comes back at once when it ends in
+// good order, and no goroutine is left.
+func TestClose(t *testing.T) {
+	s := startServer(t)
+	rate := policy.Rate{PerSecond: 0.2, Burst: 1}
+	goroutines := runtime.NumGoroutine()
+	client := goredis.NewClient(&goredis.Options{Addr: s.addr})
+	store := redis.New(client, redis.Options{Timeout: 2 * time.Second})
+	b := of(store).bucket("k", rate)
+	b.Take(1)
+	turn := b.Join(1, time.Time{}, 1, false)
+	eventually(t, "it has reserved a turn", func() bool { _, _, again := turn.Due(); return time.Until(again) > 2*time.Second+time.Second/2 })
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Error("again:", err)
+	}
+	client.Close()
+	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= goroutines })
+	equal(t, "a closed store acts as if Redis were down", b.Take(1), false)
+}
+
+// TestKeys: keys expire, and tell nothing of what they were made from.
+func TestKeys(t *testing.T) {
+	s := startServer(t)
+	client := s.client()
+	p := of(s.store(func(o *redis.Options) { o.Namespace = "payments" }))
+	b := p.bucket("https://user:hunter2@api.example/?token=hunter2", policy.Rate{PerSecond: 1, Burst: 1})
+	b.Take(1)
+	b.Join(1, time.Time{}, 1, false)
+	tell(t, p.circuit("hunter2", policy.Breaker{Failures: 1, Open: time.Minute, OpenMax: time.Minute, Probes: 1}), bad)
+	var keys []string
+	eventually(t, "the circuit is kept", func() bool {
+		keys, _ = client.Keys(context.Background(), "*").Result()
+		return len(keys) >= 5
+	})
+	for _, key := range keys {
+		if !strings.HasPrefix(key, "weir:{payments}:") || strings.Contains(key, "hunter2") || strings.Contains(key, "api.example") {
+			t.Errorf("the key %q", key)
+		}
+		if ttl := client.PTTL(context.Background(), key).Val(); ttl <= 0 {
+			t.Errorf("%q expires in %v", key, ttl)
+		}
+	}
+}
+
+// TestCircuits: a trip in one process opens the circuit in all, without being
+// asked for; its probes are counted over all.
+func TestCircuits(t *testing.T) {
+	s := startServer(t)
+	set := policy.Breaker{Failures: 2, Open: 700 * time.Millisecond, OpenMax: time.Minute, OpenJitter: policy.Off, Probes: 2}
+	var list []layers.Circuit
+	var mu sync.Mutex
+	var seen []string
+	for i := range 4 {
+		store := s.store(func(o *redis.Options) {
+			if i == 3 {
+				o.Clock = hourAhead{clock.New()}
+			}
+			o.Observer = layers.ObserverFunc(func(_ context.Context, e layers.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				if i == 2 {
+					seen = append(seen, e.State.String())
+				}
+			})
+		})
+		list = append(list, of(store).circuit("k", set))
+	}
+	time.Sleep(100 * time.Millisecond) // until all are subscribed
+	tell(t, list[0], bad)
+	tell(t, list[1], bad)
+	equal(t, "one failure each opens it", isOpen(list[0]), false)
+	tell(t, list[0], bad)
+	for i, c := range list {
+		eventually(t, fmt.Sprint("it is open in process ", i), func() bool { return isOpen(c) })
+	}
+	for i, c := range list {
+		eventually(t, fmt.Sprint("the open time is over in process ", i), func() bool { return !isOpen(c) })
+	}
+	var probes []*layers.Pass
+	for range 3 {
+		for _, c := range list {
+			p := new(layers.Pass)
+			if _, ok := send(c, p); ok {
+				probes = append(probes, p)
+			}
+		}
+	}
+	equal(t, "the number of probes", len(probes), 2)
+	for _, p := range probes {
+		p.Settle(context.Background(), good)
+	}
+	for i, c := range list {
+		eventually(t, fmt.Sprint("it is closed in process ", i), func() bool {
+			var a, b, d layers.Pass
+			_, one := send(c, &a)
+			_, two := send(c, &b)
+			_, three := send(c, &d)
+			return one && two && three
+		})
+	}
+	eventually(t, "the observer was told", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(seen) >= 2 && seen[0] == "open" && seen[len(seen)-1] == "closed"
+	})
+}
