@@ -29,6 +29,7 @@ type Env struct {
 
 	once   sync.Once
 	gaps   bool      // the observer wants KindGap
+	waited bool      // it wants KindWaited
 	epoch  time.Time // what instants count from
 	alarms sync.Pool // of *alarm, stopped
 	hooks  sync.Pool // of *hooks, that tell nobody
@@ -55,7 +56,7 @@ func (e *Env) ready() *Env {
 		if e.Rand == nil {
 			e.Rand = rand.Float64
 		}
-		e.gaps = wants(e.Observer, KindGap)
+		e.gaps, e.waited = Wants(e.Observer, KindGap), Wants(e.Observer, KindWaited)
 		e.epoch = e.Clock.Now()
 		e.extra.create = func(stateKey) *extraBudget { return newExtraBudget(e) }
 	})

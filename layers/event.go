@@ -44,6 +44,7 @@ const (
 	KindFailure  Kind = "failure"  // a stream reported the failure Err
 	KindDone     Kind = "done"     // an attempt ended, its body included
 	KindWait     Kind = "wait"     // a wait of length Wait began, in Phase
+	KindWaited   Kind = "waited"   // it is over, after Wait; see [Observer]
 	KindRefused  Kind = "refused"  // a limit of ours refused the call or the attempt
 	KindEnd      Kind = "end"      // the call ended, its body included, with Status or Err or both
 	KindBreaker  Kind = "breaker"  // a circuit went to State, for Wait if it opened
@@ -93,9 +94,9 @@ func (e Event) LogValue() slog.Value {
 // call and no other. It may be called concurrently. The context is the
 // attempt's or the call's; [CallFrom] finds the call in it.
 //
-// An event of [KindGap] comes with every few tokens of a stream. Only an
-// Observer with a method Wants(Kind) bool is told of them, if that returns true
-// for KindGap.
+// An event of [KindGap] comes with every few tokens of a stream, and one of
+// [KindWaited] says little that the next event does not. Only an Observer with a
+// method Wants(Kind) bool is told of them, if that returns true for the kind.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
@@ -114,7 +115,7 @@ type observers []Observer
 // Observe implements Observer.
 func (o observers) Observe(ctx context.Context, e Event) {
 	for _, to := range o {
-		if e.Kind != KindGap || wants(to, e.Kind) {
+		if e.Kind != KindGap && e.Kind != KindWaited || Wants(to, e.Kind) {
 			to.Observe(ctx, e)
 		}
 	}
@@ -122,10 +123,12 @@ func (o observers) Observe(ctx context.Context, e Event) {
 
 // Wants reports that one of them does.
 func (o observers) Wants(k Kind) bool {
-	return slices.ContainsFunc(o, func(to Observer) bool { return wants(to, k) })
+	return slices.ContainsFunc(o, func(to Observer) bool { return Wants(to, k) })
 }
 
-func wants(o Observer, k Kind) bool {
+// Wants reports that an observer wants to be told of a kind of event that is told
+// only to those who do: see [Observer].
+func Wants(o Observer, k Kind) bool {
 	w, ok := o.(interface{ Wants(Kind) bool })
 	return ok && w.Wants(k)
 }
@@ -163,4 +166,11 @@ func (a *attempt) tell(e Event) {
 		c.tell(a, Event{Kind: KindPhase, Phase: PhasePool, Attempt: e.Attempt, At: c.env.time(began)})
 	}
 	c.tell(a, e)
+}
+
+// waited tells who wants to know that a wait is over.
+func (a *attempt) waited(p Phase, began instant) {
+	if e := a.call.env; e.waited {
+		a.emit(Event{Kind: KindWaited, Phase: p, Wait: e.now() - began})
+	}
 }

@@ -276,6 +276,7 @@ func (l *inFlight) wait(a *attempt, s Slots) error {
 	// The deadline, if it comes before, ends the attempt and with it the wait.
 	limit := after(now, l.maxWait)
 	a.emit(Event{Kind: KindWait, Phase: PhaseInFlight, Wait: min(limit, a.call.deadline()) - now})
+	defer a.waited(PhaseInFlight, now)
 	p := s.Join(a.order())
 	defer func() { p.Leave() }() // which does nothing once it is taken
 	for had := a.turns.held; ; {

@@ -288,6 +288,7 @@ func (t *turns) queue(a *attempt, limit instant) error {
 		return q.tooLate(next, wait)
 	}
 	a.emit(Event{Kind: KindWait, Phase: PhaseRate, Wait: wait})
+	defer a.waited(PhaseRate, q.now())
 	defer q.leave(-1)
 	for next >= 0 {
 		first := next

@@ -131,7 +131,9 @@ func (l *retry) resend(a *attempt, wait time.Duration, req *http.Request, body *
 	// Reading what the response had to say may have taken the time.
 	if wait > 0 && c.left()-l.least(a) >= wait {
 		a.emit(Event{Kind: KindWait, Phase: PhaseBackoff, Wait: wait})
+		began := c.env.now()
 		c.wait(a.base, wait, nil)
+		a.waited(PhaseBackoff, began)
 		wait = 0
 	}
 	if own := a.givenUp(); own != nil {

@@ -85,6 +85,9 @@ type tracing struct {
 	Trace
 }
 
+// Wants asks for the ends of waits too; see [Observer].
+func (t *Tracer) Wants(k Kind) bool { return k == KindWaited }
+
 // Observe implements Observer.
 func (t *Tracer) Observe(ctx context.Context, e Event) {
 	c, ok := CallFrom(ctx)
@@ -136,10 +139,9 @@ func (t *Trace) of(c *Call) {
 func (r *tracing) add(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// A wait is over with the next thing that happens to its attempt, or to a
-	// later one.
-	r.close(e, func(s *Span) bool { return s.Kind == KindWait && s.Attempt <= e.Attempt })
 	switch e.Kind {
+	case KindWaited:
+		r.close(e, func(s *Span) bool { return s.Kind == KindWait && s.Attempt == e.Attempt && s.Phase == e.Phase })
 	case KindPhase, KindResponse, KindDone:
 		r.close(e, func(s *Span) bool { return s.Kind == KindPhase && s.Attempt == e.Attempt })
 	}

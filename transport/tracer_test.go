@@ -3,6 +3,7 @@ package transport_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -73,5 +74,35 @@ phase #2 read 5s-6s
 		equal(t, "the rest", fmt.Sprintf("%+v", trace), fmt.Sprintf("%+v", layers.Trace{
 			Route: "all", Start: c.Now().Add(-8 * time.Second), End: c.Now(), Deadline: c.Now().Add(12 * time.Second), Attempts: 2, Status: 200,
 		}))
+	})
+}
+
+// TestTraceOfWaits: a wait ends when it is over, and not with what comes next:
+// the making of a token is no backoff.
+func TestTraceOfWaits(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		var traces []layers.Trace
+		up := clocktest.NewUpstream(t, c,
+			clocktest.Reply(503).Header("Retry-After-Ms", "3000"),
+			clocktest.Reply(200).After(10*time.Second), clocktest.Reply(200))
+		slow := func(next http.RoundTripper) http.RoundTripper {
+			return layers.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
+				c.Sleep(2 * time.Second)
+				return next.RoundTrip(r)
+			})
+		}
+		tr := newTransport(t, c, up, settings(policy.Settings{InFlight: policy.InFlight{Max: 1, MaxWait: time.Minute}}), inner(slow), func(cfg *transport.Config) {
+			cfg.Observer = layers.NewTracer(func(_ context.Context, trace layers.Trace) { traces = append(traces, trace) })
+		})
+		done := make(chan struct{})
+		go func() {
+			get(t, c, tr)
+			close(done)
+		}()
+		c.Add(8 * time.Second) // 2 s, 3 s of backoff, 2 s, and then the server has it
+		get(t, c, tr)
+		<-done
+		equal(t, "the waits of the first", fmt.Sprint(traces[0].Waited()), "map[backoff:3s]")
+		equal(t, "the waits of the second", fmt.Sprint(traces[1].Waited()), "map[in-flight:9s]")
 	})
 }

@@ -93,6 +93,9 @@ func New() *Metrics {
 	return m
 }
 
+// Wants asks for the ends of waits too; see [layers.Observer].
+func (m *Metrics) Wants(k layers.Kind) bool { return layers.Wants(m.Observer, k) }
+
 // Watch adds the shared state of a transport to what is collected. A view's is
 // that of the transport which it comes from.
 func (m *Metrics) Watch(t *transport.Transport) {

@@ -49,6 +49,9 @@ func NewWatch() *Watch {
 	return w
 }
 
+// Wants asks for the ends of waits too; see [layers.Observer].
+func (w *Watch) Wants(k layers.Kind) bool { return layers.Wants(w.Observer, k) }
+
 // watch samples the state of a transport from now on.
 func (w *Watch) watch(t *transport.Transport) {
 	w.mu.Lock()
