@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -81,7 +82,8 @@ type Error struct {
 	// Owner says whose it is.
 	Deadline time.Time
 	Owner    Owner
-	// Err is the cause, if there is one besides.
+	// Err is the cause as it came, if there is one besides. Its own text may quote
+	// what a server sent; that of what Unwrap returns does not.
 	Err error
 
 	timeout  bool
@@ -143,8 +145,10 @@ func brief(d time.Duration) time.Duration {
 	return d
 }
 
-// Unwrap returns Err.
-func (e *Error) Unwrap() error { return e.Err }
+// Unwrap returns Err, as [errors.Is] and [errors.As] see it. If its text, or that of
+// an error that it wraps, may hold a secret, the chain ends there, with a text that
+// is safe to show.
+func (e *Error) Unwrap() error { return safe(e.Err) }
 
 // Timeout reports whether a limit expired. net/http and url.Error ask for it.
 func (e *Error) Timeout() bool {
@@ -218,16 +222,33 @@ func safeText(err error) string {
 // safe is err, with a text that is safe to show: net/http quotes what it could
 // not read of a body.
 func safe(err error) error {
-	if text := safeText(err); text != err.Error() {
-		return redacted{err, text}
+	if tells(err) {
+		return redacted{err, safeText(err)}
 	}
 	return err
 }
 
+// tells reports that err, or what it wraps, has a text that is not safe to show.
+func tells(err error) bool {
+	if err == nil || safeText(err) != err.Error() {
+		return err != nil
+	}
+	switch e := err.(type) { //nolint:errorlint // It goes through each level.
+	case *Error: // its Unwrap sees to it
+	case interface{ Unwrap() error }:
+		return tells(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), tells)
+	}
+	return false
+}
+
+// redacted is an error that is what another is, and does not show it.
 type redacted struct {
-	error
+	err  error
 	text string
 }
 
-func (e redacted) Error() string { return e.text }
-func (e redacted) Unwrap() error { return e.error }
+func (e redacted) Error() string        { return e.text }
+func (e redacted) Is(target error) bool { return errors.Is(e.err, target) }
+func (e redacted) As(target any) bool   { return errors.As(e.err, target) }
