@@ -51,8 +51,11 @@ type turn struct {
 // level returns how many tokens there are at a time, below zero what is owed.
 // Credit does not swell the burst.
 func (b *bucket) level(at time.Time) float64 {
-	tokens := b.engine.TokensAt(at)
-	b.credit = min(b.credit, max(0, float64(b.engine.Burst())-tokens))
+	tokens, burst := b.engine.TokensAt(at), float64(b.engine.Burst())
+	if room := max(0, burst-tokens); b.credit >= room {
+		b.credit = room
+		return max(tokens, burst) // which the sum may miss by a rounding
+	}
 	return tokens + b.credit
 }
 

@@ -67,3 +67,18 @@ func TestDueHeadIsNotChargedTwice(t *testing.T) {
 		}
 	}
 }
+
+// TestRefundIsWhole: a turn that is given back is there, however much of one
+// came meanwhile.
+func TestRefundIsWhole(t *testing.T) {
+	mock := clock.NewMock()
+	env := (&Env{Clock: mock}).ready()
+	b := env.newBucket(policy.Rate{PerSecond: 0.1, Burst: 1})
+	for i := range 10_000 {
+		if !b.Take(1) {
+			t.Fatalf("it is not, the %dth time", i)
+		}
+		mock.Add(time.Duration(i))
+		b.Refund(1)
+	}
+}
