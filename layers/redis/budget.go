@@ -41,13 +41,13 @@ type bucket struct {
 	chill   bool // and it was said in the exchange under way
 
 	// As of the last answer.
-	known  bool
-	at     instant // of the answer
-	era    string
-	next   instant // when the next slot would be due
-	rivals int     // processes that wait, this one included
-	floor  float64 // the latest slot that was seen
-	server float64 // its clock
+	known   bool
+	at      instant // of the answer
+	era     string
+	next    instant // when the next slot would be due
+	rivals  int     // processes that wait, this one included
+	version float64 // of the state
+	floor   float64 // the end of the line
 
 	// Calls of the last times of leaseAhead.
 	recent, earlier int
@@ -110,17 +110,15 @@ func (b *bucket) ask(probe bool) budgetRequest {
 	defer b.mu.Unlock()
 	now := b.s.now()
 	r := budgetRequest{
-		Period: b.period(), Burst: b.rate.Burst, Floor: b.floor, Most: b.most(), Cold: b.cold, Era: b.era, Back: b.back,
+		Period: b.period(), Burst: b.rate.Burst, Version: b.version, Floor: b.floor, Most: b.most(), Cold: b.cold, Era: b.era, Back: b.back,
 	}
 	if r.Back == nil {
 		r.Back = []string{}
 	}
 	b.back = nil
 	b.chill = b.cold
-	if b.telling = b.tell; b.tell {
-		r.Pause = max(0, float64((b.paused - now).Microseconds()))
-		b.tell = false
-	}
+	r.Pause = max(0, float64((b.paused - now).Microseconds()))
+	b.telling, r.Tell, b.tell = b.tell, b.tell, false
 	if !probe {
 		b.asked = b.lack()
 		r.Want = b.asked
@@ -157,7 +155,7 @@ func (b *bucket) want(now instant) {
 
 // answer takes what an exchange brought.
 func (b *bucket) answer(r *reply) {
-	era, left, next, rivals := r.word(), r.number(), r.number(), r.number()
+	version, floor, era, left, next, rivals := r.number(), r.number(), r.word(), r.number(), r.number(), r.number()
 	got := r.slots(b)
 	if r.err != nil {
 		b.unanswered()
@@ -170,10 +168,8 @@ func (b *bucket) answer(r *reply) {
 	if left > 0 {
 		b.paused = max(b.paused, after(r.ended, micros(left)))
 	}
-	if r.server < b.server-1e5 { // a clock that went back
-		b.floor = 0
-	}
-	b.server, b.known, b.at, b.next, b.rivals = r.server, true, r.ended, r.ended+micros(next), int(rivals)
+	b.version, b.floor = version, floor
+	b.known, b.at, b.next, b.rivals = true, r.ended, r.ended+micros(next), int(rivals)
 	if b.chill {
 		b.cold, b.chill = false, false
 	}
@@ -202,7 +198,6 @@ func (b *bucket) add(list []slot) {
 	for _, n := range list {
 		i, _ := slices.BinarySearchFunc(b.slots, n.v, func(o slot, v float64) int { return cmp.Compare(o.v, v) })
 		b.slots = slices.Insert(b.slots, i, n)
-		b.floor = max(b.floor, n.v)
 	}
 }
 
@@ -212,9 +207,6 @@ func (b *bucket) hand(got []slot, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.note(got[:n])
-	for _, g := range got[:n] {
-		b.floor = max(b.floor, g.v)
-	}
 	b.add(got[n:])
 	b.serve(b.s.now())
 }

@@ -36,15 +36,17 @@ type request struct {
 }
 
 type budgetRequest struct {
-	Period float64  `json:"t"`
-	Burst  int      `json:"n"`
-	Floor  float64  `json:"floor"` // the line is at least this long
-	Most   int      `json:"most"`  // slots that this process may hold
-	Cold   bool     `json:"cold"`  // there has been a fallback: nothing is left
-	Pause  float64  `json:"pause"`
-	Era    string   `json:"era"`
-	Back   []string `json:"back"`
-	Want   int      `json:"want"`
+	Period  float64  `json:"t"`
+	Burst   int      `json:"n"`
+	Version float64  `json:"version"` // last seen
+	Floor   float64  `json:"floor"`   // the end of the line then
+	Most    int      `json:"most"`    // slots that this process may hold
+	Cold    bool     `json:"cold"`    // there has been a fallback: nothing is left
+	Pause   float64  `json:"pause"`   // is how long
+	Tell    bool     `json:"tell"`    // of it
+	Era     string   `json:"era"`
+	Back    []string `json:"back"`
+	Want    int      `json:"want"`
 }
 
 type takeRequest struct {

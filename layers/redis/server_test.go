@@ -11,9 +11,16 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/weir-go/weir/layers/redis"
 )
+
+// Its client complains of what the tests do to Redis.
+func TestMain(m *testing.M) {
+	goredis.SetLogger(&logging.VoidLogger{})
+	os.Exit(m.Run())
+}
 
 // server is a redis-server on loopback that keeps nothing on disk.
 type server struct {

@@ -25,9 +25,9 @@ if last then
   if string.sub(last, 1, space - 1) == number then return string.sub(last, space + 1) end
 end
 
+redis.call('ZADD', procs, str(now + lease), proc) -- first, and so refused whole when memory is full
 redis.call('ZREMRANGEBYSCORE', procs, '-inf', str(now - 9 * lease))
 redis.call('ZREMRANGEBYSCORE', procs, str(now + 9 * lease), '+inf') -- by a clock that went back
-redis.call('ZADD', procs, str(now + lease), proc)
 redis.call('PEXPIRE', procs, math.ceil(lease / 100))
 
 local function alive(p)
@@ -37,19 +37,23 @@ end
 
 -- load reads a budget and puts in order what time has done to it.
 local function load(q, hash, free, held)
-  local s = redis.call('HMGET', hash, 'next', 'pause', 'length', 'era', 'check', 'rivals')
+  local s = redis.call('HMGET', hash, 'next', 'pause', 'length', 'era', 'check', 'rivals', 'version')
   local b = {
     hash = hash, free = free, held = held, t = q.t, n = q.n, slack = (q.n - 1) * q.t, got = {},
     pause = tonumber(s[2]) or 0, length = tonumber(s[3]) or 0, era = s[4] or '0',
-    check = tonumber(s[5]) or 0, rivals = tonumber(s[6]) or 1,
+    check = tonumber(s[5]) or 0, rivals = tonumber(s[6]) or 1, version = tonumber(s[7]) or 0,
   }
   if b.pause > now + b.length then b.pause = now + b.length end -- the clock went back
   redis.call('ZREMRANGEBYSCORE', free, '-inf', '(' .. str(now))
   redis.call('ZREMRANGEBYSCORE', held, '-inf', str(now))
-  -- What the process knows of stands in for what the server has lost.
+  b.next = tonumber(s[1]) or 0
+  if b.version < q.version then -- the server has lost what the process knows of
+    b.next, b.lost, b.version = math.max(b.next, q.floor), true, q.version
+  end
+  b.version = b.version + 1
   local base = math.max(now, b.pause)
   local most = q.n + redis.call('ZCARD', free) + redis.call('ZCARD', held) + q.most
-  b.next = math.min(math.max(tonumber(s[1]) or 0, q.floor), base + most * b.t)
+  b.next = math.min(b.next, base + most * b.t) -- also if the clock went back
   if q.cold then b.next = math.max(b.next, base + q.n * b.t) end
   return b
 end
@@ -148,7 +152,7 @@ end
 local budgets = {}
 for i, q in ipairs(request.budgets) do
   local b = load(q, KEYS[3 * i], KEYS[3 * i + 1], KEYS[3 * i + 2])
-  if q.pause > 0 then pause(b, q.pause) end
+  if q.pause > 0 and (q.tell or b.lost) then pause(b, q.pause) end
   if q.era == b.era then giveBack(b, q.back) end
   reclaim(b)
   budgets[i] = b
@@ -177,10 +181,12 @@ for i, q in ipairs(request.budgets) do
   local b = budgets[i]
   reserve(b, q.want)
   redis.call('HSET', b.hash, 'next', str(b.next), 'pause', str(b.pause), 'length', str(b.length),
-    'era', b.era, 'check', str(b.check), 'rivals', b.rivals)
+    'era', b.era, 'check', str(b.check), 'rivals', b.rivals, 'version', b.version)
   local keep = math.ceil((math.max(b.next, b.pause, now) - now + 5 * lease) / 1000)
   for _, key in ipairs({b.hash, b.free, b.held}) do redis.call('PEXPIRE', key, keep) end
   local first = tonumber(redis.call('ZRANGE', b.free, 0, 0)[1]) or math.max(b.next, now)
+  out[#out + 1] = b.version
+  out[#out + 1] = str(b.next)
   out[#out + 1] = b.era
   out[#out + 1] = str(math.max(0, b.pause - now))
   out[#out + 1] = str(first - b.slack - now)

@@ -1,0 +1,371 @@
+package redis_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/weir-go/weir/layers"
+	"github.com/weir-go/weir/layers/redis"
+	"github.com/weir-go/weir/policy"
+	"github.com/weir-go/weir/transport"
+)
+
+// changes are what a store said of Redis.
+type changes struct {
+	mu   sync.Mutex
+	list []redis.Change
+}
+
+func (c *changes) note(o *redis.Options) {
+	o.OnChange = func(change redis.Change) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.list = append(c.list, change)
+	}
+}
+
+func (c *changes) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var s strings.Builder
+	for _, change := range c.list {
+		if change.Up {
+			s.WriteString("up ")
+		} else {
+			s.WriteString("down ")
+		}
+	}
+	return strings.TrimSpace(s.String())
+}
+
+func (c *changes) wait(t testing.TB, want string) {
+	t.Helper()
+	eventually(t, "the store said "+want, func() bool { return c.String() == want })
+}
+
+// TestFallbacks: what was chosen holds once Redis is killed, and Redis's answer
+// once it is back: with one change told for each, however many calls there are.
+func TestFallbacks(t *testing.T) {
+	s := startServer(t)
+	rate := policy.Rate{PerSecond: 40, Burst: 4}
+	set := policy.Breaker{Failures: 1, Open: time.Minute, OpenMax: time.Minute, OpenJitter: policy.Off, Probes: 1}
+	type kind struct {
+		fallback redis.Fallback
+		said     changes
+		bucket   layers.Bucket
+		circuit  layers.Circuit
+	}
+	kinds := []*kind{{fallback: redis.Share}, {fallback: redis.Open}, {fallback: redis.Closed}}
+	for _, k := range kinds {
+		p := of(s.store(k.said.note, func(o *redis.Options) {
+			o.Fallback = k.fallback
+			o.Namespace = name()
+			o.Timeout = 300 * time.Millisecond
+		}))
+		k.bucket, k.circuit = p.bucket("k", rate), p.circuit("k", set)
+		equal(t, "there is a turn", k.bucket.Take(1), true)
+	}
+	s.kill()
+	for _, k := range kinds {
+		eventually(t, "it is noticed", func() bool { k.bucket.Take(1); return k.said.String() == "down" })
+	}
+	share, opened, closed := kinds[0], kinds[1], kinds[2]
+
+	n := 0
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if share.bucket.Take(1) {
+			n++
+		}
+	}
+	if n < 20 || n > 46 {
+		t.Errorf("%d turns in a second, of 40", n)
+	}
+	granted(t, share.bucket.Join(3, time.Time{}, 1, false))
+	tell(t, share.circuit, bad)
+	equal(t, "the circuit is open", isOpen(share.circuit), true)
+
+	for range 100 {
+		equal(t, "open: there is a turn", opened.bucket.Take(1), true)
+	}
+	granted(t, opened.bucket.Join(1, time.Time{}, 1, false))
+	tell(t, opened.circuit, bad, bad, bad)
+
+	equal(t, "closed: there is a turn", closed.bucket.Take(1), false)
+	if wait(t, closed.bucket.Join(1, time.Time{}, 1, false)) == 0 {
+		t.Error("closed: not refused")
+	}
+	_, ok := send(closed.circuit, new(layers.Pass))
+	equal(t, "closed: a send is admitted", ok, false)
+
+	s.start()
+	for _, k := range kinds {
+		k.said.wait(t, "down up")
+	}
+	// All is as Redis has it, and what opened meanwhile opens for all.
+	other := of(s.store()).bucket("k", rate)
+	other.Take(1)
+	eventually(t, "there is no burst, and then a turn", func() bool { return closed.bucket.Take(1) })
+	tell(t, opened.circuit, bad)
+	equal(t, "the circuit is open", isOpen(opened.circuit), true)
+	equal(t, "the circuit is open still", isOpen(share.circuit), true)
+}
+
+// TestKilledRedis: three processes go on at the quota while Redis is killed and
+// restarted without what it knew, and those who wait lose nothing by it.
+func TestKilledRedis(t *testing.T) {
+	s, clock := startServer(t), startServer(t)
+	rate := policy.Rate{PerSecond: 90, Burst: 9}
+	f := &fleet{t: t, client: clock.client(), rate: rate, by: map[int]int{}, late: 40 * time.Millisecond}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	said := make([]changes, 3)
+	for i := range said {
+		f.work(ctx, i, of(s.store(said[i].note, func(o *redis.Options) { o.Timeout = 200 * time.Millisecond })).bucket("k", rate), 6, 1)
+	}
+	time.Sleep(1500 * time.Millisecond) // so that all are seen
+	s.kill()
+	for i := range said {
+		said[i].wait(t, "down")
+	}
+	f.mu.Lock()
+	before := len(f.turns)
+	f.mu.Unlock()
+	time.Sleep(2 * time.Second)
+	f.mu.Lock()
+	if n := len(f.turns) - before; n < 120 || n > 200 {
+		t.Errorf("%d turns in 2 s by the shares", n)
+	}
+	f.mu.Unlock()
+	s.start()
+	for i := range said {
+		said[i].wait(t, "down up")
+	}
+	time.Sleep(1500 * time.Millisecond)
+	stop()
+	f.group.Wait()
+	f.check(0.75)
+}
+
+// TestHung: a call waits for a Redis that hangs no longer than it may.
+func TestHung(t *testing.T) {
+	s := startServer(t)
+	var said changes
+	store := s.store(said.note, func(o *redis.Options) { o.Timeout = 50 * time.Millisecond })
+	p := of(store)
+	rate := policy.Rate{PerSecond: 50, Burst: 50}
+	b := p.bucket("k", rate)
+	b.Take(1)
+	upstream := func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
+	}
+	tr, err := transport.New(transport.Config{
+		Base: layers.RoundTripperFunc(upstream), Store: store,
+		Policy: policy.Policy{Settings: policy.Settings{Deadline: 5 * time.Second, Rate: rate, Breaker: policy.Breaker{Failures: 3}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func() error {
+		resp, err := tr.Client().Get("http://api.example/")
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err
+	}
+	if err := call(); err != nil {
+		t.Fatal(err)
+	}
+	s.cmd.Process.Signal(syscall.SIGSTOP)
+	began := time.Now()
+	for range 20 {
+		if err := call(); err != nil {
+			t.Error(err)
+		}
+	}
+	within(t, "20 calls took", time.Since(began), 0, 3*time.Second)
+	said.wait(t, "down")
+	// A circuit and a budget that are new cost no more.
+	p.circuit(name(), policy.Breaker{Failures: 1, Open: time.Second, OpenMax: time.Second, Probes: 1})
+	p.bucket(name(), rate).Take(1)
+	s.cmd.Process.Signal(syscall.SIGCONT)
+	eventually(t, "it recovers", func() bool { return strings.HasSuffix(said.String(), "up") })
+	eventually(t, "turns are there again", func() bool { return b.Take(1) })
+
+	// Within the deadline, which may come first.
+	s.cmd.Process.Signal(syscall.SIGSTOP)
+	defer s.cmd.Process.Signal(syscall.SIGCONT)
+	patient := of(s.store(func(o *redis.Options) { o.Timeout = time.Minute })).bucket("k", rate)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	equal(t, "there is a turn", patient.(layers.Joint).TakeAll(ctx, []layers.Claim{{Bucket: patient, N: 1}}), false)
+}
+
+// TestLostReply: a script that was run, and whose answer was lost, counts once.
+func TestLostReply(t *testing.T) {
+	s := startServer(t)
+	var lose atomic.Bool
+	var lost atomic.Int64
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			down, err := l.Accept()
+			if err != nil {
+				return
+			}
+			up, err := net.Dial("tcp", s.addr)
+			if err != nil {
+				return
+			}
+			go func() { io.Copy(up, down); up.Close() }()
+			go func() {
+				defer down.Close()
+				buf := make([]byte, 1<<16)
+				for {
+					n, err := up.Read(buf)
+					if err != nil {
+						return
+					}
+					if lose.Load() && strings.Contains(string(buf[:n]), " 2 ") || lose.Load() && n > 60 {
+						lose.Store(false)
+						lost.Add(1)
+						up.Close()
+						return
+					}
+					down.Write(buf[:n])
+				}
+			}()
+		}
+	}()
+	client := goredis.NewClient(&goredis.Options{Addr: l.Addr().String()})
+	defer client.Close()
+	store := redis.New(client, redis.Options{Timeout: 2 * time.Second})
+	defer store.Close()
+	b := of(store).bucket("k", policy.Rate{PerSecond: 0.001, Burst: 8})
+	for range 3 {
+		equal(t, "there is one", b.Take(1), true)
+		lose.Store(true)
+		equal(t, "there is one", b.Take(1), true)
+	}
+	if lost.Load() == 0 {
+		t.Error("no answer was lost")
+	}
+	t.Logf("%d answers were lost", lost.Load())
+	other := of(s.store()).bucket("k", policy.Rate{PerSecond: 0.001, Burst: 8})
+	equal(t, "two are left", other.Take(2), true)
+	equal(t, "and no more", other.Take(1), false)
+}
+
+// TestForgetful: a Redis that lost what it knew gives no second burst to who
+// has had the first, and lets no pause end.
+func TestForgetful(t *testing.T) {
+	s := startServer(t)
+	client := s.client()
+	rate := policy.Rate{PerSecond: 0.01, Burst: 5}
+	b := of(s.store()).bucket("k", rate)
+	equal(t, "there are five", b.Take(5), true)
+	client.FlushAll(context.Background())
+	time.Sleep(100 * time.Millisecond) // what is known is old
+	equal(t, "there is one", b.Take(1), false)
+	equal(t, "there is one for others", of(s.store()).bucket("k", rate).Take(1), false)
+	client.ScriptFlush(context.Background())
+	time.Sleep(100 * time.Millisecond)
+	equal(t, "there is one", b.Take(1), false)
+
+	c := of(s.store()).circuit("k", policy.Breaker{Failures: 1, Open: time.Minute, OpenMax: time.Minute, OpenJitter: policy.Off, Probes: 1})
+	tell(t, c, bad)
+	equal(t, "it is open", isOpen(c), true)
+}
+
+// TestFull: neither a Redis that is out of memory nor keys of others in the
+// place of ours stop a call, and the fallback holds for as long as they last.
+func TestFull(t *testing.T) {
+	rate := policy.Rate{PerSecond: 100, Burst: 10}
+	for what, c := range map[string]struct {
+		spoil, mend func(ctx context.Context, c *goredis.Client)
+	}{
+		"out of memory": {
+			func(ctx context.Context, c *goredis.Client) { c.ConfigSet(ctx, "maxmemory", "1") },
+			func(ctx context.Context, c *goredis.Client) { c.ConfigSet(ctx, "maxmemory", "0") },
+		},
+		"foreign keys": {
+			func(ctx context.Context, c *goredis.Client) {
+				keys, _ := c.Keys(ctx, "weir:*").Result()
+				for _, k := range keys {
+					if !strings.HasSuffix(k, ":processes") && !strings.Contains(k, ":answer:") {
+						c.Del(ctx, k)
+						c.LPush(ctx, k, "somebody else's")
+					}
+				}
+			},
+			func(ctx context.Context, c *goredis.Client) { c.FlushAll(ctx) },
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := startServer(t)
+			client := s.client()
+			ctx := context.Background()
+			var said changes
+			b := of(s.store(said.note)).bucket("k", rate)
+			b.Take(1)
+			c.spoil(ctx, client)
+			for range 50 {
+				pass(ctx, b, 1, 1)
+			}
+			equal(t, "what was said", said.String(), "down")
+			c.mend(ctx, client)
+			said.wait(t, "down up")
+			eventually(t, "there is a turn", func() bool { return b.Take(1) })
+			equal(t, "what was said", said.String(), "down up")
+		})
+	}
+}
+
+// TestTransport: two stacks over one Redis share a budget, refuse at once what
+// would come too late, and wait for no turn where no wait is allowed.
+func TestTransport(t *testing.T) {
+	s := startServer(t)
+	upstream := func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
+	}
+	var fleet []*http.Client
+	for range 2 {
+		tr, err := transport.New(transport.Config{
+			Base: layers.RoundTripperFunc(upstream), Store: s.store(),
+			Policy: policy.Policy{Settings: policy.Settings{
+				Rate:    policy.Rate{PerSecond: 0.1, Burst: 3, MaxWait: policy.Off},
+				Budgets: map[string]policy.Rate{"tokens": {PerSecond: 0.1, Burst: 50, Cost: func(*http.Request) int { return 10 }}},
+			}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fleet = append(fleet, tr.Client())
+	}
+	for i := range 3 {
+		resp, err := fleet[i%2].Get("http://api.example/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	for _, c := range fleet {
+		_, err := c.Get("http://api.example/")
+		if err == nil || !strings.Contains(err.Error(), "no turn in time") {
+			t.Errorf("the error: %v", err)
+		}
+	}
+}
