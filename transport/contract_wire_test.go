@@ -319,8 +319,11 @@ func TestContractUserPanics(t *testing.T) {
 // TestContractSlowUser: a slow function or observer of the user's delays its own
 // call and no other, and may make calls itself.
 func TestContractSlowUser(t *testing.T) {
-	for _, told := range []bool{false, true} {
-		t.Run(map[bool]string{false: "functions", true: "observer"}[told], func(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		told, cold bool // the observer is slow; there is no connection yet
+	}{{"functions", false, false}, {"observer", true, false}, {"functions, cold", false, true}, {"observer, cold", true, true}} {
+		t.Run(test.name, func(t *testing.T) {
 			var waits atomic.Int32
 			eachSubject(t, http.HandlerFunc(echo), "", func(t *testing.T, p *party) *user {
 				waits.Store(0)
@@ -332,12 +335,14 @@ func TestContractSlowUser(t *testing.T) {
 					p.c.Sleep(time.Second)
 					wantStatus(t, do(p.c, p, request(t, t.Context(), "GET", p.url, nil)), 200)
 				}
-				if told {
+				if test.told {
 					return &user{told: func(ctx context.Context, _ layers.Event) { wait(ctx) }}
 				}
 				return &user{asked: wait}
 			}, func(t *testing.T, p *party) {
-				wantStatus(t, do(p.c, p, request(t, t.Context(), "GET", p.url, nil)), 200)
+				if !test.cold {
+					wantStatus(t, do(p.c, p, request(t, t.Context(), "GET", p.url, nil)), 200)
+				}
 				done := make(chan result)
 				go func() {
 					done <- do(p.c, p, request(t, context.WithValue(t.Context(), slow{}, true), "GET", p.url, nil))
@@ -355,6 +360,69 @@ func TestContractSlowUser(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestContractRefusals: a layer that refuses a call, alone, closes its body and
+// changes nothing of it, and says that nothing was sent.
+func TestContractRefusals(t *testing.T) {
+	broken := errors.New("broken")
+	fails := around(func(http.RoundTripper, *http.Request) (*http.Response, error) { return nil, broken })
+	for name, layer := range map[string]func(env *layers.Env) layers.Layer{
+		"deadline": func(env *layers.Env) layers.Layer { return layers.Deadline(env, time.Minute) },
+		"breaker": func(env *layers.Env) layers.Layer {
+			return layers.CircuitBreaker(env, policy.StateID{}, policy.Breaker{Failures: 1})
+		},
+		"rate": func(env *layers.Env) layers.Layer {
+			return layers.RateBudget(env, layers.Budget{Rate: policy.Rate{PerSecond: 0.01, MaxWait: policy.Off}})
+		},
+		"in-flight": func(env *layers.Env) layers.Layer {
+			return layers.InFlight(env, policy.StateID{}, policy.InFlight{Max: 1})
+		},
+		"inner": func(env *layers.Env) layers.Layer { return layers.Inner(env, fails) },
+		"auth": func(*layers.Env) layers.Layer {
+			return layers.Auth(layers.TokenFunc(func(context.Context) (layers.Token, error) { return layers.Token{}, broken }))
+		},
+		"misplaced": func(env *layers.Env) layers.Layer {
+			return func(next http.RoundTripper) http.RoundTripper {
+				return layers.Chain(next, layers.Retry(env, policy.Retry{}), layers.Deadline(env, time.Second))
+			}
+		},
+	} {
+		for body, attach := range attached {
+			t.Run(name+", "+body, func(t *testing.T) {
+				clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+					up := clocktest.NewUpstream(t, c, clocktest.Reply(503).Silent().Forever())
+					rt := layers.Chain(up, layer(&layers.Env{Clock: c, Rand: noJitter}))
+					if first, err := rt.RoundTrip(request(t, t.Context(), "GET", url, nil)); err == nil {
+						defer first.Body.Close() // twice does no harm
+						if name != "in-flight" {
+							first.Body.Close()
+						}
+					}
+					sent := len(up.Requests())
+					ctx := t.Context()
+					if name == "deadline" {
+						ctx = layers.WithDeadline(ctx, c.Now())
+					}
+					req := request(t, ctx, "POST", url, nil)
+					bodies := new(tracked)
+					attach(bodies, req)
+					before := req.Clone(ctx)
+					before.Body = req.Body
+					resp, err := rt.RoundTrip(req)
+					if resp != nil || err == nil {
+						t.Errorf("got %v and %v", resp, err)
+					}
+					if name != "auth" {
+						equal(t, "what was sent", wantError(t, err).Sent, layers.Unsent)
+					}
+					equal(t, "the number of sends", len(up.Requests()), sent)
+					bodies.check(t)
+					like(t, req, before)
+				})
+			})
+		}
 	}
 }
 
