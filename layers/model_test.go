@@ -106,13 +106,19 @@ func FuzzSlots(f *testing.F) {
 	})
 }
 
-// FuzzBreaker: the circuit does what a state, a time and three counters
-// do.
+// FuzzBreaker: the circuit does what a state, a time, three counters and a list do.
 func FuzzBreaker(f *testing.F) {
 	schedules(f, 200, func(t *testing.T, e *Env, pass func(time.Duration), dice *dice, story *strings.Builder) {
 		set := policy.Defaults().Breaker
 		set.Failures, set.Probes, set.Open, set.OpenMax, set.Ratio = 1+dice.IntN(3), 1+dice.IntN(3), time.Second, 5*time.Second, 0
+		if dice.IntN(2) == 1 {
+			set.Failures, set.Ratio, set.MinRequests, set.Window = 0, 0.5, 2+dice.IntN(4), windowSlices*200*time.Millisecond
+		}
 		b := newBreaker(e, stateKey{name: "x"}, set)
+		type verdict struct {
+			slice  int64
+			failed bool
+		}
 		type sent struct {
 			pass  *Pass
 			era   int
@@ -121,6 +127,7 @@ func FuzzBreaker(f *testing.F) {
 		}
 		var (
 			out                          []*sent
+			recent                       []verdict // of a closed circuit, if it goes by their ratio
 			state                        = StateClosed
 			until                        instant
 			era, failures, good, opening int
@@ -129,7 +136,7 @@ func FuzzBreaker(f *testing.F) {
 			state, era = StateOpen, era+1
 			until = e.now() + min(time.Second<<opening, 5*time.Second)
 			opening++
-			good, failures = 0, 0
+			good, failures, recent = 0, 0, nil
 		}
 		for len(*dice) > 0 {
 			now := e.now()
@@ -180,6 +187,21 @@ func FuzzBreaker(f *testing.F) {
 				late := state == StateHalfOpen && now > o.lease
 				switch failed := v == VerdictFailure; {
 				case o.given || o.era != era || v == VerdictNeutral || late:
+				case state == StateClosed && set.Ratio > 0:
+					slice := int64(e.now() / (200 * time.Millisecond))
+					recent = append(recent, verdict{slice, failed})
+					n, bad := 0, 0
+					for _, v := range recent {
+						if slice-v.slice < windowSlices {
+							n++
+							if v.failed {
+								bad++
+							}
+						}
+					}
+					if n >= set.MinRequests && 2*bad >= n {
+						trip()
+					}
 				case state == StateClosed && failed:
 					if failures++; failures >= set.Failures {
 						trip()
