@@ -216,44 +216,6 @@ func passOn(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 	return next.RoundTrip(req)
 }
 
-// TestResponsesOfOddBases: an error or a response, never both, and always with
-// a body.
-func TestResponsesOfOddBases(t *testing.T) {
-	broken := errors.New("broken")
-	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
-		for name, test := range map[string]struct {
-			resp *http.Response
-			err  error
-		}{
-			"nothing": {nil, nil}, "both": {&http.Response{StatusCode: 200}, broken}, "no body": {&http.Response{StatusCode: 200}, nil},
-		} {
-			body := &closeCounter{}
-			if name == "both" {
-				test.resp.Body = body
-			}
-			tr := newTransport(t, c, layers.RoundTripperFunc(func(*http.Request) (*http.Response, error) { return test.resp, test.err }),
-				retrying(policy.Retry{MaxAttempts: 1}))
-			resp, err := tr.RoundTrip(request(t, t.Context(), "GET", url, nil))
-			switch name {
-			case "nothing":
-				if resp != nil || err == nil {
-					t.Errorf("got %v, %v", resp, err)
-				}
-			case "both":
-				if resp != nil || !errors.Is(err, broken) {
-					t.Errorf("got %v, %v", resp, err)
-				}
-				equal(t, "the number of closes", int(body.closes.Load()), 1)
-			case "no body":
-				if err != nil || resp.Body == nil || resp.Request == nil {
-					t.Fatalf("got %+v, %v", resp, err)
-				}
-				resp.Body.Close()
-			}
-		}
-	})
-}
-
 // TestWhatTheBaseSees: the deadline, the cause of an abort, and a context that
 // lives until the body is closed.
 func TestWhatTheBaseSees(t *testing.T) {
@@ -298,27 +260,6 @@ func TestWhatTheBaseSees(t *testing.T) {
 		}
 	})
 }
-
-// TestSlowObserver: it delays its own call and no other.
-func TestSlowObserver(t *testing.T) {
-	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
-		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Times(2))
-		tr := newTransport(t, c, up, settings(everything()), observer(func(ctx context.Context, _ layers.Event) {
-			if ctx.Value(slow{}) != nil {
-				c.Sleep(time.Minute)
-			}
-		}))
-		done := make(chan result)
-		go func() { done <- do(c, tr, request(t, context.WithValue(t.Context(), slow{}, true), "GET", url, nil)) }()
-		c.Add(time.Second)
-		wantTook(t, get(t, c, tr), 0)
-		if r := <-done; r.took < time.Minute {
-			t.Errorf("the observed call took %v", r.took)
-		}
-	})
-}
-
-type slow struct{}
 
 // TestEvents: one start and one end a call; a send, its phases, a response and a
 // done an attempt; all in order, and none after the end.

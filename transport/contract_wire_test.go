@@ -233,24 +233,32 @@ func TestContractRequest(t *testing.T) {
 // panic that passes as it is, whatever the base does.
 func TestContractOdd(t *testing.T) {
 	broken := errors.New("broken")
-	for name, answer := range map[string]func(b *closeCounter) (*http.Response, error){
-		"nothing": func(*closeCounter) (*http.Response, error) { return nil, nil },
-		"both":    func(b *closeCounter) (*http.Response, error) { return &http.Response{StatusCode: 200, Body: b}, broken },
-		"no body": func(*closeCounter) (*http.Response, error) { return &http.Response{StatusCode: 200}, nil },
-		"panic":   func(*closeCounter) (*http.Response, error) { panic(broken) },
+	for name, answer := range map[string]struct {
+		resp *http.Response
+		err  error
+	}{
+		"nothing": {nil, nil}, "both": {&http.Response{StatusCode: 200}, broken}, "no body": {&http.Response{StatusCode: 200}, nil}, "panic": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachAlone(t, func(t *testing.T, c *clocktest.Clock, s subject) {
 				dropped, sent := new(closeCounter), &closeCounter{Reader: strings.NewReader("x")}
 				base := layers.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
-					if name != "panic" {
-						r.Body.Close()
+					if name == "panic" {
+						panic(broken)
 					}
-					return answer(dropped)
+					r.Body.Close()
+					if answer.resp == nil {
+						return nil, answer.err
+					}
+					resp := *answer.resp
+					if name == "both" {
+						resp.Body = dropped
+					}
+					return &resp, answer.err
 				})
 				rt := s.build(t, c, base, new(user))
 				req := request(t, t.Context(), "POST", url, sent)
-				resp, err, recovered := roundTrip(rt, req)
+				resp, recovered, err := roundTrip(rt, req)
 				if s.name == "auth" && name == "panic" {
 					return // the base is in charge of the body
 				}
@@ -260,12 +268,15 @@ func TestContractOdd(t *testing.T) {
 				}
 				switch {
 				case resp == nil, s.name == "auth" && name == "no body": // it has no Call
-				case resp.Body == nil:
-					t.Error("a response without a body")
+				case resp.Body == nil || resp.Request == nil:
+					t.Error("a response without a body, or a request")
 				default:
 					resp.Body.Close()
 				}
 				if name == "both" {
+					if !errors.Is(err, broken) {
+						t.Errorf("got %v, want the base's error", err)
+					}
 					equal(t, "the number of closes of the response's body", int(dropped.closes.Load()), 1)
 				}
 				c.Add(0)
@@ -275,11 +286,14 @@ func TestContractOdd(t *testing.T) {
 	}
 }
 
-func roundTrip(rt http.RoundTripper, req *http.Request) (resp *http.Response, err error, recovered any) {
+func roundTrip(rt http.RoundTripper, req *http.Request) (resp *http.Response, recovered any, err error) {
 	defer func() { recovered = recover() }()
 	resp, err = rt.RoundTrip(req)
-	return resp, err, nil
+	return resp, nil, err
 }
+
+// slow is the key of a context whose call meets a user who is slow, or worse.
+type slow struct{}
 
 // TestContractUserPanics: what the user's own function panics with comes
 // through, with the body closed, and holds up no later call.
@@ -303,7 +317,7 @@ func TestContractUserPanics(t *testing.T) {
 				for range 20 {
 					body := &closeCounter{Reader: strings.NewReader("x")}
 					req := request(t, context.WithValue(t.Context(), slow{}, true), "POST", url, body)
-					_, err, recovered := roundTrip(rt, req)
+					_, recovered, err := roundTrip(rt, req)
 					if s.name != "auth" {
 						equal(t, "what is recovered", recovered, any("boom"))
 					}

@@ -232,8 +232,7 @@ func TestSecrets(t *testing.T) {
 				tr := newTransport(t, c, p.base, settings(p.settings), inner(p.inner), observer(w.all.Observe))
 				client := tr.Client()
 				resp, err := client.Do(p.req)
-				var outer *neturl.Error
-				if errors.As(err, &outer) {
+				if outer, ok := errors.AsType[*neturl.Error](err); ok {
 					err = outer.Err // http.Client itself tells the URL
 				}
 				if err == nil {
