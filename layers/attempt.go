@@ -103,6 +103,7 @@ type attempt struct {
 	hedge    bool // sent beside another
 	dropped  bool // another won
 	pays     bool // into Call.extra
+	extra    bool // it is taken out of that
 	asked    bool // a layer of the user's wants one more send
 
 	limits   *policy.Timeouts // nil: no phase is timed

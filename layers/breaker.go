@@ -28,7 +28,7 @@ func CircuitBreaker(env *Env, id policy.StateID, b policy.Breaker) Layer {
 	b = policy.Defaults().With(policy.Settings{Breaker: b}).Breaker
 	return env.layer(rankBreaker, "", func(env *Env, next sender) sender {
 		states := statesOf(env, id, circuits)
-		states.set(policy.Settings{Breaker: b})
+		states.set(policy.Settings{Breaker: b})()
 		return &circuitBreaker{next: next, states: states, key: keyOf(b.Key)}
 	})
 }
@@ -167,7 +167,12 @@ var circuits = kind[Circuit]{
 		b.id = id
 		return b
 	},
-	apply: func(c Circuit, s policy.Settings) { c.Set(s.Breaker) },
+	apply: func(c Circuit, s policy.Settings) func() {
+		if b, ok := c.(*Breaker); ok {
+			return b.apply(s.Breaker)
+		}
+		return func() { c.Set(s.Breaker) }
+	},
 }
 
 func newBreaker(e *Env, key stateKey, set policy.Breaker) *Breaker {
@@ -216,7 +221,10 @@ func (b *Breaker) moved(to gobreaker.State) {
 }
 
 // Set implements Circuit.
-func (b *Breaker) Set(set policy.Breaker) {
+func (b *Breaker) Set(set policy.Breaker) { b.apply(set)() }
+
+// apply applies numbers. What it returns tells the observer, who may call back.
+func (b *Breaker) apply(set policy.Breaker) (tell func()) {
 	b.byRatio.Store(set.Ratio > 0)
 	b.mu.Lock()
 	now := b.env.now()
@@ -227,7 +235,7 @@ func (b *Breaker) Set(set policy.Breaker) {
 	b.closeIfGood()
 	b.show(context.Background(), now)
 	b.mu.Unlock()
-	b.tell()
+	return b.tell
 }
 
 // Rests implements Handle.
@@ -285,12 +293,15 @@ func (b *Breaker) enter(now instant, extra bool, p *Pass) (wait time.Duration, r
 		if b.full() && !(b.expire(now) && !b.full()) {
 			wait = never
 			for _, probe := range b.probes {
-				wait = min(wait, probe.lease-now)
+				wait = min(wait, probe.lease)
 			}
-			return max(0, wait), true
+			if wait == never { // they are not even sent
+				return 0, true
+			}
+			return max(0, wait-now), true
 		}
 		p.probe = true
-		p.lease = after(now, b.set.Open)
+		p.lease = never // it begins when the probe is sent
 		b.probes = append(b.probes, p)
 	}
 	p.era, p.settled = b.era, false
@@ -300,6 +311,15 @@ func (b *Breaker) enter(now instant, extra bool, p *Pass) (wait time.Duration, r
 // forget takes a probe out of those under way.
 func (b *Breaker) forget(p *Pass) {
 	b.probes = slices.DeleteFunc(b.probes, func(o *Pass) bool { return o == p })
+}
+
+// Sent begins the lease of a probe.
+func (b *Breaker) Sent(p *Pass) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.lease == never {
+		p.lease = after(b.env.now(), b.set.Open)
+	}
 }
 
 // Open implements Circuit.

@@ -107,6 +107,11 @@ func (a *attempt) leave(r rank) (way, error) {
 		defer c.mu.Unlock()
 		return way{}, a.expired
 	}
+	if a.extra && c.extra != nil && !c.extra.withdraw() {
+		defer c.mu.Unlock()
+		return way{}, &Error{Layer: rankRetry.String(), Reason: ReasonBudget, Err: errExtra, local: true}
+	}
+	a.extra = false
 	first := !a.counted && r != rankInner
 	if first {
 		a.counted, a.sent = true, MaybeSent
@@ -119,18 +124,23 @@ func (a *attempt) leave(r rank) (way, error) {
 	a.rank = r
 	a.depth++
 	race := a.seldom().race
+	if first && a.pays {
+		c.extra.deposit(c.ratio)
+	}
 	c.mu.Unlock()
-	if w.passes == 1 && race != nil {
-		race.start()
+	if w.passes == 1 {
+		a.pass.sent()
 	}
 	if first {
-		if a.pays {
-			c.extra.deposit(c.ratio)
+		if race != nil {
+			race.start()
 		}
 		a.emit(Event{Kind: KindSend})
 	}
 	return w, nil
 }
+
+var errExtra = errors.New("the retry budget of the origin is empty")
 
 // arrive notes that the send is back, and reports whether it is outside every
 // layer of the user's. The mutex must be held.

@@ -35,6 +35,7 @@ type Env struct {
 	hooks  sync.Pool // of *hooks, that tell nobody
 	states states
 	drawn  atomic.Uint64       // tickets
+	early  atomic.Uint64       // tickets that are lower than all of those
 	extra  keyed[*extraBudget] // by origin
 }
 
@@ -79,7 +80,7 @@ func (e *Env) soon(f func()) {
 }
 
 // ticket returns a number larger than all before.
-func (e *Env) ticket() uint64 { return e.drawn.Add(1) }
+func (e *Env) ticket() uint64 { return 1<<63 + e.drawn.Add(1) }
 
 // instant converts a point in time, time converts back.
 func (e *Env) instant(t time.Time) instant { return t.Sub(e.epoch) }

@@ -11,6 +11,9 @@ import (
 // out every retry.
 const extraFloor = 3
 
+// oneSend is an extra send, less what rounding may have taken.
+const oneSend = 1 - 1e-9
+
 // extraBudget is the budget of an origin for sends beyond the first of a call:
 // retries, hedges, and what RetryOnce asks for. Each first send pays in the
 // share that the policy allows, each second the floor; each extra send takes out
@@ -54,20 +57,24 @@ func (b *extraBudget) Level() float64 {
 	return b.level
 }
 
-// deposit notes a first send, or gives back what was not sent.
+// deposit notes a first send.
 func (b *extraBudget) deposit(share float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.add(share)
 }
 
+// has reports that there is an extra send in the budget. It is taken out when
+// the send has passed every gate: those that wait there would otherwise pay when
+// there is quiet, and go at once.
+func (b *extraBudget) has() bool { return b.Level() >= oneSend }
+
 // withdraw takes an extra send out of the budget, if there is one in it.
 func (b *extraBudget) withdraw() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.add(0)
-	const rounding = 1e-9
-	if b.level < 1-rounding {
+	if b.level < oneSend {
 		return false
 	}
 	b.level--

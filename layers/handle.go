@@ -114,7 +114,9 @@ type Pass struct {
 	probe bool
 }
 
-// Settler is what a Circuit does with the sends that it admitted.
+// Settler is what a Circuit does with the sends that it admitted. It may have a
+// method Sent(*Pass), which is told when a probe has passed every gate: it may
+// have waited there for long.
 type Settler interface {
 	// Settle takes the verdict on a send. Only the first one counts.
 	Settle(ctx context.Context, p *Pass, v Verdict)
@@ -130,6 +132,17 @@ func (p *Pass) Grant(by Settler, probe bool) { p.by, p.probe = by, probe }
 func (p *Pass) Settle(ctx context.Context, v Verdict) {
 	if p.by != nil {
 		p.by.Settle(ctx, p, v)
+	}
+}
+
+// sent tells who admitted a probe, if it wants to know, that the send has passed
+// every gate.
+func (p *Pass) sent() {
+	if !p.probe {
+		return
+	}
+	if s, ok := p.by.(interface{ Sent(p *Pass) }); ok {
+		s.Sent(p)
 	}
 }
 

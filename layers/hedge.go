@@ -59,7 +59,7 @@ type race struct {
 	told chan struct{} // something happened
 
 	mu       sync.Mutex
-	timer    *clock.Timer // nil: the first has not passed every gate
+	timer    *clock.Timer // nil: nothing was sent yet
 	sent     int          // beyond the first
 	live     []*attempt   // under way
 	until    instant      // what answered wants no send before this
@@ -87,7 +87,7 @@ func (r *race) run() (*http.Response, error) {
 	}
 	defer func() {
 		if next != nil {
-			r.unsent(next, errOutrun)
+			next.settle(outcome{err: errOutrun, abandoned: true})
 		}
 	}()
 	for kept := resp == nil; ; {
@@ -166,18 +166,29 @@ func (c *Call) untilEnd() time.Duration {
 	return c.end - c.env.now()
 }
 
-// start starts the delay, once the first send has passed every gate.
+// start starts the delay, once the first send is under way: not while it waits
+// for a gate, or for a layer of the user's that makes a token.
 func (r *race) start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.timer == nil && !r.over {
-		r.timer = r.l.env.Clock.AfterFunc(r.l.set.Delay, func() {
-			r.mu.Lock()
-			b := r.claim()
-			r.mu.Unlock()
-			r.launch(b)
-		})
+		r.wake(r.l.set.Delay)
 	}
+}
+
+// wake launches a further send after d, if there may be one then. The mutex must
+// be held.
+func (r *race) wake(d time.Duration) {
+	if r.timer != nil {
+		r.timer.Reset(d)
+		return
+	}
+	r.timer = r.l.env.Clock.AfterFunc(d, func() {
+		r.mu.Lock()
+		b := r.claim()
+		r.mu.Unlock()
+		r.launch(b)
+	})
 }
 
 // again reports that the outcome of b is a failure that another send may mend:
@@ -199,22 +210,24 @@ func (l *hedge) again(b *attempt, resp *http.Response, err error) bool {
 // claim returns a further send to launch, if there may be one now. The mutex
 // must be held.
 func (r *race) claim() *attempt {
-	budget := r.a.call.extra
 	if r.decided() || r.sent >= r.l.set.Max {
 		return nil
 	}
 	if wait := r.until - r.l.env.now(); wait > 0 {
-		r.timer.Reset(wait)
+		r.wake(wait)
 		return nil
 	}
-	if budget != nil && !budget.withdraw() {
+	r.a.call.mu.Lock()
+	budget := r.a.call.extra
+	r.a.call.mu.Unlock()
+	if budget != nil && !budget.has() {
 		return nil
 	}
 	r.sent++
 	b := r.a.sibling(r.a.base)
-	b.hedge, b.askable, b.retry = true, r.a.askable, r.a.retry
+	b.hedge, b.extra, b.askable, b.retry = true, true, r.a.askable, r.a.retry
 	r.live = append(r.live, b)
-	r.timer.Reset(r.l.set.Delay)
+	r.wake(r.l.set.Delay)
 	return b
 }
 
@@ -264,7 +277,7 @@ func (r *race) send(b *attempt) (resp *http.Response, err error) {
 	defer func() {
 		if err != nil && !b.left() {
 			closeBody(req)
-			r.unsent(b, err)
+			b.settle(outcome{err: err, abandoned: true})
 		}
 	}()
 	body, failure := r.body.next()
@@ -273,14 +286,6 @@ func (r *race) send(b *attempt) (resp *http.Response, err error) {
 	}
 	req.Body = body
 	return r.l.next.send(b, req)
-}
-
-// unsent gives back what b took of the retry budget.
-func (r *race) unsent(b *attempt, err error) {
-	b.settle(outcome{err: err, abandoned: true})
-	if budget := r.a.call.extra; budget != nil {
-		budget.deposit(1)
-	}
 }
 
 // finish takes the outcome of one send, and reports whether it is the winner.

@@ -21,7 +21,7 @@ func InFlight(env *Env, id policy.StateID, f policy.InFlight) Layer {
 	f = policy.Defaults().With(policy.Settings{InFlight: f}).InFlight
 	return env.layer(rankInFlight, "", func(env *Env, next sender) sender {
 		states := statesOf(env, id, slotSets)
-		states.set(policy.Settings{InFlight: f})
+		states.set(policy.Settings{InFlight: f})()
 		return &inFlight{env: env, next: next, states: states, key: keyOf(f.Key), maxWait: f.MaxWait}
 	})
 }
@@ -36,7 +36,13 @@ var slotSets = kind[Slots]{
 		}
 		return &slots{max: s.InFlight.Max}
 	},
-	apply: func(f Slots, s policy.Settings) { f.Set(s.InFlight) },
+	apply: func(f Slots, s policy.Settings) func() {
+		if local, ok := f.(*slots); ok {
+			local.Set(s.InFlight)
+			return nothing
+		}
+		return func() { f.Set(s.InFlight) } // which may take its time
+	},
 }
 
 type inFlight struct {
@@ -232,7 +238,7 @@ func (p *slot) wanted() bool {
 func (l *inFlight) send(a *attempt, req *http.Request) (*http.Response, error) {
 	p := &a.slot
 	p.s = l.states.of(l.key, req)
-	if !p.take(a) && !a.shareSlot() {
+	if !p.take(a) && (a.hedge || !a.shareSlot()) {
 		if err := l.wait(a, p.s); err != nil {
 			return nil, err
 		}
@@ -331,7 +337,7 @@ func (a *attempt) lendSlot(of Slots) bool {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
 	p := &a.slot
-	lends := p.held && p.s == of && !a.counted && a.seldom().lender == nil
+	lends := p.held && p.users == 1 && p.s == of && !a.counted && a.seldom().lender == nil
 	if lends {
 		p.users++
 	}

@@ -58,7 +58,7 @@ type budget struct {
 // numbers of b from now on.
 func (e *Env) budget(b Budget) *budget {
 	states := statesOf(e, b.ID, buckets)
-	states.set(policy.Settings{Rate: b.Rate})
+	states.set(policy.Settings{Rate: b.Rate})()
 	return &budget{
 		states: states, key: keyOf(b.Key), cost: b.Cost, burst: b.Burst, maxWait: b.MaxWait, pace: seconds(1 / b.PerSecond),
 	}
@@ -79,7 +79,13 @@ var buckets = kind[Bucket]{
 		}
 		return e.newBucket(s.Rate)
 	},
-	apply: func(b Bucket, s policy.Settings) { b.Set(s.Rate) },
+	apply: func(b Bucket, s policy.Settings) func() {
+		if local, ok := b.(*bucket); ok {
+			local.Set(s.Rate)
+			return nothing
+		}
+		return func() { b.Set(s.Rate) } // which may take its time
+	},
 }
 
 // claim is what a send takes from one bucket.
@@ -267,10 +273,16 @@ func refundAll(claims []claim) {
 	}
 }
 
-// order draws the ticket of an attempt that has to wait.
+// order draws the ticket of an attempt that has to wait. A call that is made on
+// the context of another, to get a token for it, goes before all that may need
+// the same.
 func (a *attempt) order() uint64 {
-	if a.turns.ticket == 0 {
-		a.turns.ticket = a.call.env.ticket()
+	switch e := a.call.env; {
+	case a.turns.ticket > 0:
+	case a.around() != nil:
+		a.turns.ticket = e.early.Add(1)
+	default:
+		a.turns.ticket = e.ticket()
 	}
 	return a.turns.ticket
 }

@@ -79,11 +79,7 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 	early := false // a 425 was seen
 	for n := 0; ; n++ {
 		wait, reason, failed := l.judge(a, body, n, resp, err, early)
-		switch asked := a.asked; {
-		case budget == nil:
-		case asked && wait < 0: // RetryOnce took it out already
-			budget.deposit(1)
-		case wait >= 0 && !asked && !budget.withdraw():
+		if wait >= 0 && budget != nil && !budget.has() {
 			wait, reason = -1, ReasonBudget
 		}
 		if failed != nil {
@@ -104,9 +100,6 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 		}
 		next, reason, sent := l.resend(a, wait, req, body)
 		if !sent {
-			if budget != nil {
-				budget.deposit(1)
-			}
 			c.restore(a, reason)
 			return resp, err
 		}
@@ -147,7 +140,7 @@ func (l *retry) resend(a *attempt, wait time.Duration, req *http.Request, body *
 		return next, ReasonNotReplayable, false
 	}
 	b := a.successor()
-	b.retry, b.askable = l, body
+	b.retry, b.askable, b.extra = l, body, true
 	again := b.carry(req)
 	again.Body = fresh
 	if !a.asked {
@@ -353,6 +346,8 @@ func (c *Call) left() time.Duration { return c.deadline() - c.env.now() }
 // pay makes the first send of a pay its share into the retry budget that
 // further sends are taken out of; nil: there is none.
 func (a *attempt) pay(into *extraBudget, share float64) {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
 	a.pays = into != nil
 	a.call.extra, a.call.ratio = into, share
 }
@@ -374,7 +369,7 @@ func RetryOnce(ctx context.Context, reason string) bool {
 	if a.askable == nil || !a.askable.possible() || c.asked {
 		return false
 	}
-	if c.extra != nil && !c.extra.withdraw() {
+	if c.extra != nil && !c.extra.has() {
 		c.setReason(ReasonBudget)
 		return false
 	}

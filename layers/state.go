@@ -63,23 +63,31 @@ type kind[T Handle] struct {
 	// numbers are those of the settings that the states go by, to be compared.
 	numbers func(policy.Settings) any
 	make    func(*Env, policy.StateID, stateKey, policy.Settings) T
-	apply   func(T, policy.Settings)
+	// apply returns what is to be done about it under no lock.
+	apply func(T, policy.Settings) func()
 }
 
-// set makes states with the numbers of s from now on, and applies them to those
-// that there are.
-func (k *keyed[T]) set(s policy.Settings) {
+func nothing() {}
+
+// set makes states with the numbers of s from now on. What it returns, to be
+// called under no lock, applies them to those that there are.
+func (k *keyed[T]) set(s policy.Settings) (rest func()) {
 	k.mu.Lock()
 	numbers := k.kind.numbers(s)
 	same := k.numbers == numbers
 	k.numbers = numbers
 	k.create = func(key stateKey) T { return k.kind.make(k.env, k.id, key, s) }
 	k.mu.Unlock()
-	if same {
-		return
+	var todo []func()
+	if !same {
+		for _, kept := range k.kept() {
+			todo = append(todo, k.kind.apply(kept.state, s))
+		}
 	}
-	for _, kept := range k.kept() {
-		k.kind.apply(kept.state, s)
+	return func() {
+		for _, do := range todo {
+			do()
+		}
 	}
 }
 
@@ -200,7 +208,7 @@ type states struct {
 	sets map[policy.StateID]stateSet
 }
 
-type stateSet interface{ set(policy.Settings) }
+type stateSet interface{ set(policy.Settings) func() }
 
 // statesOf returns the states of an identity.
 func statesOf[T Handle](e *Env, id policy.StateID, of kind[T]) *keyed[T] {
@@ -220,18 +228,25 @@ func statesOf[T Handle](e *Env, id policy.StateID, of kind[T]) *keyed[T] {
 
 // Apply gives the states that there are the numbers of a new policy, also those
 // that calls are waiting for. numbers returns them by the identity of a state;
-// one that it does not know is left to the calls that use it, and forgotten.
-func (e *Env) Apply(numbers func(policy.StateID) (policy.Settings, bool)) {
+// one that it does not know is left to the calls that use it, and forgotten. What
+// it returns, to be called under no lock, tells whom it concerns.
+func (e *Env) Apply(numbers func(policy.StateID) (policy.Settings, bool)) (rest func()) {
+	var todo []func()
 	e.states.mu.Lock()
 	sets := maps.Clone(e.states.sets)
 	e.states.mu.Unlock()
 	for id, set := range sets {
 		if s, ok := numbers(id); ok {
-			set.set(s)
+			todo = append(todo, set.set(s))
 			continue
 		}
 		e.states.mu.Lock()
 		delete(e.states.sets, id)
 		e.states.mu.Unlock()
+	}
+	return func() {
+		for _, do := range todo {
+			do()
+		}
 	}
 }

@@ -84,8 +84,9 @@ func (s *stack) update(p policy.Policy) error {
 	}
 	s.compiling.Lock()
 	s.table.Store(table)
-	s.env.Apply(table.Numbers)
+	tell := s.env.Apply(table.Numbers)
 	s.compiling.Unlock()
+	tell()
 	return nil
 }
 
