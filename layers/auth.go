@@ -22,7 +22,11 @@ type Token struct {
 
 // TokenSource makes tokens. Token is called by one goroutine at a time.
 type TokenSource interface {
-	// Token makes a new token. The context ends with the deadline of the call
+	// Token makes a new token, and not one that it made before: after a 401 that
+	// is the one that was refused. (Config.TokenSource and ReuseTokenSource of
+	// golang.org/x/oauth2 keep theirs; Config.Exchange, PasswordCredentialsToken
+	// and the like make new ones.) The text of an error is shown: it should hold
+	// no secret. The context ends with the deadline of the call
 	// that needs it, or when no call waits any more, and carries that call: a
 	// RoundTrip on it is a call of its own under the same deadline. While a
 	// Token goes on that ignores the end of its context, no other begins: calls
