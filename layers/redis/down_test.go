@@ -56,6 +56,7 @@ func (c *changes) wait(t testing.TB, want string) {
 // TestFallbacks: what was chosen holds once Redis is killed, and Redis's answer
 // once it is back: with one change told for each, however many calls there are.
 func TestFallbacks(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	rate := policy.Rate{PerSecond: 40, Burst: 4}
 	set := policy.Breaker{Failures: 1, Open: time.Minute, OpenMax: time.Minute, OpenJitter: policy.Off, Probes: 1}
@@ -212,6 +213,7 @@ func TestHung(t *testing.T) {
 
 // TestLostReply: a script that was run, and whose answer was lost, counts once.
 func TestLostReply(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	var lose atomic.Bool
 	var lost atomic.Int64
@@ -272,6 +274,7 @@ func TestLostReply(t *testing.T) {
 // TestForgetful: a Redis that lost what it knew gives no second burst to who
 // has had the first, and lets no pause end.
 func TestForgetful(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	client := s.client()
 	rate := policy.Rate{PerSecond: 0.01, Burst: 5}
@@ -285,6 +288,19 @@ func TestForgetful(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	equal(t, "there is one", b.Take(1), false)
 
+	fast := policy.Rate{PerSecond: 100, Burst: 10}
+	paused := of(s.store()).bucket("paused", fast)
+	paused.Pause(time.Now().Add(time.Minute))
+	paused.Take(1)
+	client.FlushAll(context.Background())
+	turn := paused.Join(1, time.Time{}, 1, false)
+	defer turn.Leave()
+	eventually(t, "Redis knows of the pause again", func() bool {
+		other := of(s.store()).bucket("paused", fast)
+		other.Take(1)
+		return other.Predict(1) > 30*time.Second
+	})
+
 	c := of(s.store()).circuit("k", policy.Breaker{Failures: 1, Open: time.Minute, OpenMax: time.Minute, OpenJitter: policy.Off, Probes: 1})
 	tell(t, c, bad)
 	equal(t, "it is open", isOpen(c), true)
@@ -293,6 +309,7 @@ func TestForgetful(t *testing.T) {
 // TestFull: neither a Redis that is out of memory nor keys of others in the
 // place of ours stop a call, and the fallback holds for as long as they last.
 func TestFull(t *testing.T) {
+	t.Parallel()
 	rate := policy.Rate{PerSecond: 100, Burst: 10}
 	for what, c := range map[string]struct {
 		spoil, mend func(ctx context.Context, c *goredis.Client)
@@ -337,6 +354,7 @@ func TestFull(t *testing.T) {
 // TestTransport: two stacks over one Redis share a budget, refuse at once what
 // would come too late, and wait for no turn where no wait is allowed.
 func TestTransport(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	upstream := func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil

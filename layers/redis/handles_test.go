@@ -30,6 +30,7 @@ func of(s *redis.Store) process {
 
 // TestHandles: what stands behind the interfaces behaves alike.
 func TestHandles(t *testing.T) {
+	t.Parallel()
 	s := startServer(t)
 	env := new(layers.Env)
 	for name, p := range map[string]process{

@@ -125,14 +125,19 @@ local function take(b, d)
 end
 
 -- further adds slots that are due and keep for a while. They come out of the
--- burst, of which half is left.
+-- burst, of which half is left. Those that keep for less are there for others.
 local function further(b, slots, n, hold)
+  if now + hold - math.max(b.next, now) > 64 * b.t then return end
   while n > 0 do
-    local v = math.max(b.next, now + hold)
+    local v = math.max(b.next, now)
     if v > now + b.slack / 2 then return end
-    slots[#slots + 1] = str(v)
     b.next = v + b.t
-    n = n - 1
+    if v < now + hold then
+      redis.call('ZADD', b.free, str(v), str(v))
+    else
+      slots[#slots + 1] = str(v)
+      n = n - 1
+    end
   end
 end
 
