@@ -174,9 +174,9 @@ func (a *api) report(w io.Writer) (again int) {
 		}
 	}
 	tab := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tab, "from\tsends\tquota\t429s\t")
+	fmt.Fprintln(tab, "from\tsends/s\tquota/s\t429s\t")
 	for i, row := range rows {
-		fmt.Fprintf(tab, "%v\t%d\t%v\t%d\t\n", time.Duration(i)*slice, row.sends, quota*slice.Seconds(), row.refused)
+		fmt.Fprintf(tab, "%v\t%d\t%v\t%d\t\n", time.Duration(i)*slice, row.sends*int(time.Second/slice), quota, row.refused)
 	}
 	tab.Flush()
 	fmt.Fprintf(w, "\n429s after the first pause: %d\n", again)
