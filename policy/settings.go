@@ -105,7 +105,8 @@ type Retry struct {
 	// inherited one as a whole; nil inherits, and an empty one that is not nil
 	// is none. Default 408, 425, 429, 500, 502, 503 and 504.
 	Statuses []int
-	// Check decides whether an outcome is retried. Nil inherits; the default is
+	// Check decides whether an outcome is retried, and hedged. It may be asked
+	// more than once about one, and concurrently. Nil inherits; the default is
 	// weir's own.
 	Check retryablehttp.CheckRetry
 	// Backoff computes a wait from BaseDelay and MaxDelay. Nil inherits; the
