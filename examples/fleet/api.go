@@ -84,12 +84,11 @@ func (a *api) report(w io.Writer, acts []act) error {
 	fmt.Fprintln(tab, "\nsecond\tsends\tquota\t429s\tprocess 1\t2\t3\t4\t")
 	next := 0
 	for i, r := range rows {
-		what := ""
-		for next < len(acts) && acts[next].from < time.Duration(i+1)*time.Second {
-			what += "  " + acts[next].what
-			next++
+		var what []string
+		for ; next < len(acts) && acts[next].from < time.Duration(i+1)*time.Second; next++ {
+			what = append(what, acts[next].what)
 		}
-		fmt.Fprintf(tab, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", i, r.sends, quota, r.refused, r.by[0], r.by[1], r.by[2], r.by[3], what)
+		fmt.Fprintf(tab, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t  %s\n", i, r.sends, quota, r.refused, r.by[0], r.by[1], r.by[2], r.by[3], strings.Join(what, ", "))
 	}
 	tab.Flush()
 	return errors.Join(a.exceeded(w), a.unused(w, acts))

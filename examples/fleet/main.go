@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -31,7 +32,10 @@ const (
 
 func main() {
 	if redis := os.Getenv("FLEET_REDIS"); redis != "" {
-		work(redis, os.Getenv("FLEET_API"), os.Getenv("FLEET_PROCESS"))
+		if err := work(redis, os.Getenv("FLEET_API"), os.Getenv("FLEET_PROCESS")); err != nil {
+			fmt.Fprintln(os.Stderr, "fleet:", err)
+			os.Exit(1)
+		}
 		return
 	}
 	length := flag.Duration("for", 20*time.Second, "how long the fleet calls")
@@ -66,7 +70,7 @@ func run(out io.Writer, length time.Duration) error {
 		}
 	}()
 	for i := range fleet {
-		p, err := startProcess(w, redis.addr, "http://"+listener.Addr().String(), fmt.Sprint(i+1))
+		p, err := startProcess(w, redis.addr, "http://"+listener.Addr().String(), strconv.Itoa(i+1))
 		if err != nil {
 			return err
 		}

@@ -11,8 +11,10 @@ import (
 // TestMain is also the main of the processes of the fleet.
 func TestMain(m *testing.M) {
 	if redis := os.Getenv("FLEET_REDIS"); redis != "" {
-		work(redis, os.Getenv("FLEET_API"), os.Getenv("FLEET_PROCESS"))
-		return
+		if err := work(redis, os.Getenv("FLEET_API"), os.Getenv("FLEET_PROCESS")); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }

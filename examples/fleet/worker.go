@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"os"
 	"time"
@@ -18,7 +17,7 @@ import (
 
 // work is one process of the fleet: it calls as often as it may, until its
 // parent is gone.
-func work(addr, api, name string) {
+func work(addr, api, name string) error {
 	goredis.SetLogger(&logging.VoidLogger{}) // the store says what there is to say
 	store := redis.New(goredis.NewClient(&goredis.Options{Addr: addr}), redis.Options{
 		Namespace: "fleet",
@@ -41,17 +40,17 @@ func work(addr, api, name string) {
 		}},
 	})
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
+	req, err := http.NewRequest(http.MethodGet, api, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Process", name)
 	for range 8 {
 		go func() {
 			for {
-				req, err := http.NewRequest(http.MethodGet, api, nil)
-				if err != nil {
-					log.Fatal(err)
-				}
-				req.Header.Set("Process", name)
-				resp, err := weir.Client().Do(req)
+				resp, err := weir.Client().Do(req.Clone(req.Context()))
 				if err != nil {
 					fmt.Fprintf(os.Stdout, "        process %s: %v\n", name, err)
 					time.Sleep(100 * time.Millisecond)
@@ -61,5 +60,6 @@ func work(addr, api, name string) {
 			}
 		}()
 	}
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
 }

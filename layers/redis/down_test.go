@@ -387,3 +387,52 @@ func TestTransport(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoBudgets: those who need turns in two budgets get all that the scarcer
+// one allows, and those who need one of them are not held up.
+func TestTwoBudgets(t *testing.T) {
+	s := startServer(t)
+	slow := policy.Rate{PerSecond: 30, Burst: 3}
+	var both, one atomic.Int64
+	upstream := func(r *http.Request) (*http.Response, error) {
+		if r.URL.Path == "/both" {
+			both.Add(1)
+		} else {
+			one.Add(1)
+		}
+		return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
+	defer stop()
+	var group sync.WaitGroup
+	for range 2 {
+		tr, err := transport.New(transport.Config{
+			Base: layers.RoundTripperFunc(upstream), Store: s.store(),
+			Policy: policy.Policy{
+				Settings: policy.Settings{Rate: policy.Rate{PerSecond: 100, Burst: 5}},
+				Routes:   []policy.Route{{Pattern: "/both", Settings: policy.Settings{Budgets: map[string]policy.Rate{"slow": slow}}}},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 10 {
+			group.Go(func() {
+				for ctx.Err() == nil {
+					req, _ := http.NewRequestWithContext(ctx, "GET", "http://api.example/"+[]string{"one", "both"}[i%2], nil)
+					if resp, err := tr.Client().Do(req); err == nil {
+						resp.Body.Close()
+					}
+				}
+			})
+		}
+	}
+	group.Wait()
+	t.Logf("%d with both, %d with one", both.Load(), one.Load())
+	if n := both.Load(); n < 30 || n > 66 {
+		t.Errorf("%d sends in two budgets, of at most 63", n)
+	}
+	if n := both.Load() + one.Load(); n < 120 || n > 210 {
+		t.Errorf("%d sends in all, of at most 205", n)
+	}
+}

@@ -20,7 +20,10 @@ var turnsSource string
 
 var turns = goredis.NewScript(turnsSource)
 
-var errSlow = errors.New("redis: no answer in time")
+var (
+	errSlow   = errors.New("redis: no answer in time")
+	errClosed = errors.New("redis: the store is closed")
+)
 
 // slot is a turn in a budget: see turns.lua.
 type slot struct {
@@ -99,16 +102,9 @@ func (s *Store) exchanges() {
 	}
 }
 
-// leave gives back what the process has, and takes it off the list. It waits
-// no longer than a send does.
+// leave takes the process off the list: what it has reserved is reclaimed. It
+// waits no longer than a send does.
 func (s *Store) leave() error {
-	down := s.down.Swap(true)
-	for _, h := range s.all() {
-		h.moved(true)
-	}
-	if down {
-		return nil
-	}
 	left := make(chan error, 1)
 	go func() { left <- s.client.ZRem(context.Background(), s.prefix+"processes", s.proc).Err() }()
 	timer := s.clock.Timer(s.opts.Timeout)

@@ -114,7 +114,13 @@ func testHandles(t *testing.T, p process) {
 			time.Sleep(20 * time.Millisecond)
 			b.Set(policy.Rate{PerSecond: 0.1, Burst: 2})
 			b.Refund(2)
-			equal(t, "there are three", b.Take(1) && b.Take(1) && b.Take(1), false)
+			n := 0
+			for range 3 {
+				if b.Take(1) {
+					n++
+				}
+			}
+			equal(t, "there are", n, 2)
 		}},
 		{"more than the burst", policy.Rate{PerSecond: 1, Burst: 3}, func(t *testing.T, b layers.Bucket) {
 			equal(t, "there are 4", b.Take(4), false)

@@ -10,6 +10,7 @@ import (
 	"math"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -150,10 +151,16 @@ func New(client goredis.UniversalClient, opts Options) *Store {
 }
 
 // Close gives back what this process has reserved, and ends the store's
-// goroutines. Its handles act as if Redis were down from then on.
+// goroutines. Its handles act as if Redis were down from then on. A command
+// under way is waited for, as long as the client's timeouts let it.
 func (s *Store) Close() error {
+	down := s.down.Load()
 	s.cancel()
 	s.done.Wait()
+	s.fail(errClosed)
+	if down {
+		return nil
+	}
 	return s.leave()
 }
 
@@ -284,7 +291,7 @@ func (s *Store) moved(c Change) {
 		h.moved(!c.Up)
 	}
 	s.wake()
-	if s.opts.OnChange == nil {
+	if s.opts.OnChange == nil || s.ctx.Err() != nil {
 		return
 	}
 	s.mu.Lock()
@@ -346,17 +353,17 @@ func newer(era, known string) bool {
 func (s *Store) channel() string { return s.prefix + "news" }
 
 func (s *Store) hear(news string) {
-	var what, name, state, era string
+	var name, state, era string
 	var length float64
-	switch fmt.Sscan(news, &what); what {
+	switch what, rest, _ := strings.Cut(news, " "); what {
 	case "pause":
-		if _, err := fmt.Sscan(news, &what, &name, &era, &length); err == nil {
+		if _, err := fmt.Sscan(rest, &name, &era, &length); err == nil {
 			if b, ok := s.find(name).(*bucket); ok {
 				b.hearPause(era, micros(length))
 			}
 		}
 	case "circuit":
-		if _, err := fmt.Sscan(news, &what, &name, &state, &era, &length); err == nil {
+		if _, err := fmt.Sscan(rest, &name, &state, &era, &length); err == nil {
 			if c, ok := s.find(name).(*circuit); ok {
 				c.hear(state, era, micros(length))
 			}
