@@ -170,6 +170,9 @@ func (e *edge) back(a *attempt, w way, req *http.Request, resp *http.Response, e
 		resp.Request = req
 	}
 	innermost, g := a.answered(w, resp.StatusCode)
+	if innermost {
+		a.turns.listen(a.call.env, resp) // before what the send holds is free for others
+	}
 	a.wrapBody(innermost, g, req, resp)
 	var result *outcome
 	a.call.mu.Lock()

@@ -190,11 +190,7 @@ func (l *rateBudget) send(a *attempt, req *http.Request) (*http.Response, error)
 			t.refund()
 		}
 	}()
-	resp, err := l.next.send(a, req)
-	if err == nil {
-		l.listen(t, resp)
-	}
-	return resp, err
+	return l.next.send(a, req)
 }
 
 // claim notes what req takes of each budget.
@@ -466,11 +462,11 @@ func (a *attempt) waitUntil(at instant, signal <-chan struct{}) error {
 }
 
 // listen pauses the budgets as the server asks.
-func (l *rateBudget) listen(t *turns, resp *http.Response) {
-	if !hint.Present(resp.Header) {
+func (t *turns) listen(e *Env, resp *http.Response) {
+	if len(t.claims) == 0 || !hint.Present(resp.Header) {
 		return
 	}
-	now := l.env.Clock.Now()
+	now := e.Clock.Now()
 	var wait time.Duration
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
@@ -481,7 +477,7 @@ func (l *rateBudget) listen(t *turns, resp *http.Response) {
 	if wait <= 0 {
 		return
 	}
-	until := l.env.time(after(l.env.now(), wait))
+	until := e.time(after(e.now(), wait))
 	for _, c := range t.claims {
 		c.b.Pause(until)
 	}

@@ -81,7 +81,7 @@ phase #2 read 5s-6s
 // the making of a token is no backoff.
 func TestTraceOfWaits(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
-		var traces []layers.Trace
+		traces := make(chan layers.Trace, 2)
 		up := clocktest.NewUpstream(t, c,
 			clocktest.Reply(503).Header("Retry-After-Ms", "3000"),
 			clocktest.Reply(200).After(10*time.Second), clocktest.Reply(200))
@@ -92,7 +92,7 @@ func TestTraceOfWaits(t *testing.T) {
 			})
 		}
 		tr := newTransport(t, c, up, settings(policy.Settings{InFlight: policy.InFlight{Max: 1, MaxWait: time.Minute}}), inner(slow), func(cfg *transport.Config) {
-			cfg.Observer = layers.NewTracer(func(_ context.Context, trace layers.Trace) { traces = append(traces, trace) })
+			cfg.Observer = layers.NewTracer(func(_ context.Context, trace layers.Trace) { traces <- trace })
 		})
 		done := make(chan struct{})
 		go func() {
@@ -102,7 +102,8 @@ func TestTraceOfWaits(t *testing.T) {
 		c.Add(8 * time.Second) // 2 s, 3 s of backoff, 2 s, and then the server has it
 		get(t, c, tr)
 		<-done
-		equal(t, "the waits of the first", fmt.Sprint(traces[0].Waited()), "map[backoff:3s]")
-		equal(t, "the waits of the second", fmt.Sprint(traces[1].Waited()), "map[in-flight:9s]")
+		first, second := <-traces, <-traces
+		equal(t, "the waits of the first", fmt.Sprint(first.Waited()), "map[backoff:3s]")
+		equal(t, "the waits of the second", fmt.Sprint(second.Waited()), "map[in-flight:9s]")
 	})
 }
