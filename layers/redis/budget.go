@@ -68,6 +68,7 @@ type turn struct {
 	ticket  uint64
 	keeps   bool
 	signal  chan struct{}
+	told    instant // when it asks again; -1: it has not been told
 	granted bool
 	got     []slot
 	refused time.Duration
@@ -267,11 +268,29 @@ func (b *bucket) serve(now instant) {
 			t.wake()
 			continue
 		}
-		t.wake() // it has news: when to ask again
 		break
 	}
 	b.want(now)
 	b.release(now)
+	if len(b.waiting) > 0 {
+		if t := b.waiting[0]; b.when(now, t) != t.told {
+			t.wake()
+		}
+	}
+}
+
+// when returns when the first in the queue is to ask again: 0 if its turn is
+// there; or else when it is due, or when an answer is late.
+func (b *bucket) when(now instant, t *turn) instant {
+	switch {
+	case b.there(now, t.n):
+		return 0
+	case len(b.slots) >= t.n:
+		return max(b.slots[t.n-1].due, b.paused)
+	case b.since > 0:
+		return b.since + b.s.opts.Timeout
+	}
+	return never
 }
 
 // release gives back what nobody needs: what is not due at once, and what is
@@ -420,7 +439,7 @@ func (b *bucket) Join(n int, limit time.Time, ticket uint64, keeps bool) layers.
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.s.now()
-	t := &turn{b: b, n: n, limit: never, joined: now, ticket: ticket, keeps: keeps, signal: make(chan struct{}, 1)}
+	t := &turn{b: b, n: n, limit: never, joined: now, ticket: ticket, keeps: keeps, told: -1, signal: make(chan struct{}, 1)}
 	if !limit.IsZero() {
 		t.limit = limit.Sub(b.s.epoch)
 	}
@@ -587,14 +606,15 @@ func (t *turn) Due() (over bool, refused time.Duration, again time.Time) {
 		return t.inner.Due()
 	case t.granted || t.refused > 0:
 		over, refused = true, t.refused
-	case len(b.waiting) == 0 || b.waiting[0] != t: // a signal will come
-	case b.there(now, t.n): // and it keeps its place
-		over = true
-	case len(b.slots) >= t.n:
-		again = b.s.epoch.Add(max(b.slots[t.n-1].due, b.paused))
-	case b.since > 0:
-		end := b.since + b.s.opts.Timeout
-		again, late = b.s.epoch.Add(end), now >= end
+	case len(b.waiting) > 0 && b.waiting[0] == t:
+		t.told = b.when(now, t)
+		switch over = t.told == 0; {
+		case over || t.told == never:
+		default:
+			again = b.s.epoch.Add(t.told)
+			late = t.told <= now && len(b.slots) < t.n
+		}
+	default: // a signal will come
 	}
 	b.mu.Unlock()
 	if !late {

@@ -129,7 +129,6 @@ func (c *circuit) trip(e *era, wait time.Duration) {
 		c.show()
 	}
 	c.mu.Unlock()
-	c.tell()
 	c.do("trip", "", e.name)
 }
 
@@ -161,7 +160,6 @@ func (c *circuit) probe(ctx context.Context, extra bool, p *layers.Pass) (wait t
 			c.show()
 		}
 		c.mu.Unlock()
-		c.tell()
 		p.Grant(pr, true)
 		return 0, true
 	case r.state == layers.StateClosed:
@@ -224,7 +222,8 @@ func (c *circuit) Rests() (idle, free bool) {
 	return idle && state == layers.StateClosed, free && state == layers.StateClosed
 }
 
-// show notes the state that is seen, to be told once the mutex is free.
+// show has the observer told of the state that is seen, on a goroutine of its
+// own: a slow one delays neither a call nor the store.
 func (c *circuit) show() {
 	if c.s.opts.Observer == nil {
 		return
@@ -237,24 +236,25 @@ func (c *circuit) show() {
 		e.Wait = max(0, c.until-c.s.now())
 	}
 	c.news = append(c.news, e)
+	if !c.telling {
+		c.telling = true
+		go c.tell()
+	}
 }
 
-// tell tells the observer, in order and under no lock.
+// tell tells the observer, in order.
 func (c *circuit) tell() {
 	for {
 		c.mu.Lock()
-		if c.telling || len(c.news) == 0 {
+		if len(c.news) == 0 {
+			c.telling = false
 			c.mu.Unlock()
 			return
 		}
-		c.telling = true
 		e := c.news[0]
 		c.news = c.news[1:]
 		c.mu.Unlock()
 		c.s.opts.Observer.Observe(context.Background(), e)
-		c.mu.Lock()
-		c.telling = false
-		c.mu.Unlock()
 	}
 }
 
@@ -290,7 +290,6 @@ func (c *circuit) apply(state layers.State, era string, left time.Duration) {
 		}
 	}
 	c.mu.Unlock()
-	c.tell()
 }
 
 // moved implements handle. What has opened meanwhile opens for all.

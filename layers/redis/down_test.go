@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/weir-go/weir/layers"
@@ -124,14 +125,14 @@ func TestFallbacks(t *testing.T) {
 // TestKilledRedis: three processes go on at the quota while Redis is killed and
 // restarted without what it knew, and those who wait lose nothing by it.
 func TestKilledRedis(t *testing.T) {
-	s, clock := startServer(t), startServer(t)
+	s, timer := startServer(t), startServer(t)
 	rate := policy.Rate{PerSecond: 90, Burst: 9}
-	f := &fleet{t: t, client: clock.client(), rate: rate, by: map[int]int{}, late: 40 * time.Millisecond}
+	f := &fleet{t: t, client: timer.client(), rate: rate, by: map[int]int{}, late: 40 * time.Millisecond}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	said := make([]changes, 3)
 	for i := range said {
-		f.work(ctx, i, of(s.store(said[i].note, func(o *redis.Options) { o.Timeout = 200 * time.Millisecond })).bucket("k", rate), 6, 1)
+		f.work(ctx, clock.New(), i, of(s.store(said[i].note, func(o *redis.Options) { o.Timeout = 200 * time.Millisecond })).bucket("k", rate), 6, 1)
 	}
 	time.Sleep(1500 * time.Millisecond) // so that all are seen
 	s.kill()
@@ -336,11 +337,11 @@ func TestFull(t *testing.T) {
 			client := s.client()
 			ctx := context.Background()
 			var said changes
-			b := of(s.store(said.note)).bucket("k", rate)
+			b := of(s.store(said.note, func(o *redis.Options) { o.Timeout = 300 * time.Millisecond })).bucket("k", rate)
 			b.Take(1)
 			c.spoil(ctx, client)
 			for range 50 {
-				pass(ctx, b, 1, 1)
+				pass(ctx, clock.New(), b, 1, 1)
 			}
 			equal(t, "what was said", said.String(), "down")
 			c.mend(ctx, client)

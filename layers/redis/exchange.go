@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -73,10 +75,11 @@ type joint struct {
 // exchanges talks to Redis of budgets, one exchange at a time: what comes up
 // meanwhile goes into the next.
 func (s *Store) exchanges() {
+	left := time.Duration(0) // of a fallback
 	for number := 0; s.ctx.Err() == nil; {
 		wait := s.opts.Lease / 3
 		if s.down.Load() {
-			wait = s.retry()
+			wait = cmp.Or(left, s.retry())
 		}
 		timer := s.clock.Timer(wait)
 		select {
@@ -98,7 +101,7 @@ func (s *Store) exchanges() {
 			}
 		}
 		number++
-		s.exchange(s.ctx, number)
+		left = s.exchange(s.ctx, number)
 	}
 }
 
@@ -117,9 +120,14 @@ func (s *Store) leave() error {
 	}
 }
 
-// exchange is one round trip.
-func (s *Store) exchange(ctx context.Context, number int) {
+// exchange is one round trip. If it finds a fallback over, it returns how long
+// that is to hold still, so that all processes end it together.
+func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 	probe := s.down.Load()
+	rest := time.Duration(0)
+	if probe {
+		rest = 2*s.retry() + min(s.failing, s.opts.Lease) // by then, all have asked
+	}
 	s.mu.Lock()
 	var list []*bucket
 	at := map[*bucket]int{} // from 1
@@ -148,7 +156,7 @@ func (s *Store) exchange(ctx context.Context, number int) {
 	s.mu.Unlock()
 
 	req := request{Budgets: make([]budgetRequest, 0, len(list)), Takes: make([]takeRequest, 0, len(takes))}
-	keys := append(make([]string, 0, 2+3*len(list)), s.prefix+"processes", s.prefix+"answer:"+s.proc)
+	keys := append(make([]string, 0, 3+3*len(list)), s.prefix+"processes", s.prefix+"answer:"+s.proc, s.prefix+"rest")
 	for _, b := range list {
 		keys = append(keys, b.name, b.name+":free", b.name+":held")
 		req.Budgets = append(req.Budgets, b.ask(probe))
@@ -167,7 +175,7 @@ func (s *Store) exchange(ctx context.Context, number int) {
 	var answer string
 	began := s.now()
 	if err == nil {
-		answer, err = turns.Run(ctx, s.client, keys, s.proc, number, s.opts.Lease.Microseconds(), s.channel(), text).Text()
+		answer, err = turns.Run(ctx, s.client, keys, s.proc, number, s.opts.Lease.Microseconds(), s.channel(), text, rest.Microseconds()).Text()
 	}
 	r := &reply{began: began, ended: s.now(), words: strings.Fields(answer)}
 	if err == nil && r.ended-began > s.opts.Timeout {
@@ -177,18 +185,17 @@ func (s *Store) exchange(ctx context.Context, number int) {
 		for _, b := range list {
 			b.unanswered()
 		}
-		s.mu.Lock()
+		s.failing = r.ended - r.began
 		s.suspects = list
-		s.mu.Unlock()
 		s.fail(err)
 		for _, t := range takes {
 			t.answer(false)
 		}
-		return
+		return 0
 	}
-	s.suspects = nil
 	r.server = r.number()
 	s.alive.Store(max(1, int64(r.number())))
+	left = micros(r.number())
 	for _, b := range list {
 		b.answer(r)
 	}
@@ -202,11 +209,14 @@ func (s *Store) exchange(ctx context.Context, number int) {
 		}
 		t.answer(yes, got...)
 	}
-	if err := r.err; err != nil {
-		s.fail(err)
-	} else if probe {
+	switch {
+	case r.err != nil:
+		s.fail(r.err)
+	case probe && left == 0:
+		s.suspects = nil
 		s.recover()
 	}
+	return left
 }
 
 // answer hands a send what it took. What more came with it is kept, all of it

@@ -159,6 +159,26 @@ func testHandles(t *testing.T, p process) {
 				granted(t, turn)
 			}
 		}},
+		{"who waits is not woken for nothing", policy.Rate{PerSecond: 5, Burst: 1}, func(t *testing.T, b layers.Bucket) {
+			b.Take(1)
+			turn, asked := b.Join(1, time.Time{}, 1, false), 0
+			for done := false; !done; asked++ {
+				over, _, again := turn.Due()
+				timer := time.After(time.Minute)
+				if !again.IsZero() {
+					timer = time.After(time.Until(again))
+				}
+				if done = over; !done {
+					select {
+					case <-timer:
+					case <-turn.Signal():
+					}
+				}
+			}
+			if asked > 8 {
+				t.Errorf("it was asked %d times whether the turn is due", asked)
+			}
+		}},
 		{"one that leaves costs nobody", policy.Rate{PerSecond: 2, Burst: 1}, func(t *testing.T, b layers.Bucket) {
 			b.Take(1)
 			began := time.Now()

@@ -94,7 +94,7 @@ func (b *bucket) moved(bool) {
 			continue // it is for the caller to take
 		}
 		t.inner.Leave()
-		t.inner = nil
+		t.inner, t.told = nil, -1
 		b.leaveLocal(t)
 		b.line(t)
 		t.wake()

@@ -86,14 +86,17 @@ type Store struct {
 	down   atomic.Bool
 	alive  atomic.Int64 // processes seen last
 
-	mu       sync.Mutex
-	handles  map[string]weakHandle
-	dirty    map[*bucket]struct{}
-	suspects []*bucket // of the exchange that failed
-	takes    []*joint
-	changes  []Change
-	telling  bool
-	steps    chan *step
+	// Of the goroutine that talks of budgets.
+	suspects []*bucket     // of the exchange that failed
+	failing  time.Duration // how long that took
+
+	mu      sync.Mutex
+	handles map[string]weakHandle
+	dirty   map[*bucket]struct{}
+	takes   []*joint
+	changes []Change
+	telling bool
+	steps   chan *step
 }
 
 // weakHandle finds a handle for as long as somebody uses it.

@@ -7,9 +7,11 @@
 -- window then holds more than its length / T + burst of them. Instants are in
 -- microseconds since 2026.
 --
--- KEYS: the processes, this one's last answer, and for each budget its state
---   (hash), the slots given back (by slot) and those reserved (by when due).
--- ARGV: process, number of the exchange, lease, channel, request as JSON.
+-- KEYS: the processes, this one's last answer, the end of a fallback, and for
+--   each budget its state (hash), the slots given back (by slot) and those
+--   reserved (by when due).
+-- ARGV: process, number of the exchange, lease, channel, request as JSON, how
+--   long a fallback lasts that this exchange finds over; 0: there is none.
 local clock = redis.call('TIME')
 local now = (clock[1] - 1767225600) * 1000000 + clock[2]
 local function str(x) return string.format('%.17g', x) end
@@ -29,6 +31,14 @@ redis.call('ZADD', procs, str(now + lease), proc) -- first, and so refused whole
 redis.call('ZREMRANGEBYSCORE', procs, '-inf', str(now - 9 * lease))
 redis.call('ZREMRANGEBYSCORE', procs, str(now + 9 * lease), '+inf') -- by a clock that went back
 redis.call('PEXPIRE', procs, math.ceil(lease / 100))
+
+-- All processes end their fallback at the same time: who did so earlier would
+-- have the quota beside the shares of the others.
+local rest, left = tonumber(ARGV[6]), 0
+if rest > 0 then
+  redis.call('SET', KEYS[3], str(now + rest), 'NX', 'PX', math.ceil(rest / 200))
+  left = math.max(0, math.min(rest, tonumber(redis.call('GET', KEYS[3])) - now))
+end
 
 local function alive(p)
   local till = redis.call('ZSCORE', procs, p)
@@ -156,7 +166,7 @@ end
 
 local budgets = {}
 for i, q in ipairs(request.budgets) do
-  local b = load(q, KEYS[3 * i], KEYS[3 * i + 1], KEYS[3 * i + 2])
+  local b = load(q, KEYS[3 * i + 1], KEYS[3 * i + 2], KEYS[3 * i + 3])
   if q.pause > 0 and (q.tell or b.lost) then pause(b, q.pause) end
   if q.era == b.era then giveBack(b, q.back) end
   reclaim(b)
@@ -177,7 +187,7 @@ for i, all in ipairs(request.takes) do
   taken[i] = found or false
 end
 
-local out = {str(now), redis.call('ZCOUNT', procs, '(' .. str(now), '+inf')}
+local out = {str(now), redis.call('ZCOUNT', procs, '(' .. str(now), '+inf'), str(left)}
 local function add(slots)
   out[#out + 1] = #slots
   for _, slot in ipairs(slots) do out[#out + 1] = slot end
