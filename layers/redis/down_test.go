@@ -134,7 +134,7 @@ func TestKilledRedis(t *testing.T) {
 	for i := range said {
 		f.work(ctx, clock.New(), i, of(s.store(said[i].note, func(o *redis.Options) { o.Timeout = 200 * time.Millisecond })).bucket("k", rate), 6, 1)
 	}
-	time.Sleep(1500 * time.Millisecond) // so that all are seen
+	time.Sleep(time.Second) // so that all are seen
 	s.kill()
 	for i := range said {
 		said[i].wait(t, "down")
@@ -152,7 +152,7 @@ func TestKilledRedis(t *testing.T) {
 	for i := range said {
 		said[i].wait(t, "down up")
 	}
-	time.Sleep(1500 * time.Millisecond)
+	time.Sleep(time.Second)
 	stop()
 	f.group.Wait()
 	f.check(0.75)

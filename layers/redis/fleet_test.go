@@ -147,7 +147,7 @@ func TestQuota(t *testing.T) {
 		t.Run(fmt.Sprintf("%v a second, burst %d, cost %d", c.rate.PerSecond, c.rate.Burst, c.cost), func(t *testing.T) {
 			s := startServer(t)
 			f := &fleet{t: t, client: s.client(), rate: c.rate, by: map[int]int{}, late: c.late}
-			ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)
+			ctx, stop := context.WithTimeout(t.Context(), 2500*time.Millisecond)
 			defer stop()
 			for i := range 4 {
 				at := clock.New()

@@ -82,7 +82,6 @@ func (b *bucket) moved(bool) {
 	defer b.mu.Unlock()
 	if b.s.down.Load() {
 		b.slots, b.taken, b.back, b.asked, b.since = nil, nil, nil, 0, 0
-		b.cold = true
 		for _, t := range b.waiting {
 			b.joinLocally(t)
 		}
@@ -100,6 +99,7 @@ func (b *bucket) moved(bool) {
 		t.wake()
 	}
 	b.local, b.known = nil, false
+	b.cold = true // the shares were used until now
 	b.sweep(b.s.now())
 }
 
