@@ -5,7 +5,7 @@
 // exits with status 1 if the quota was ever exceeded by more than the burst, or
 // if less than 90 % of it was used while there was nothing to recover from.
 //
-//	cd examples/fleet && go run . -for 60s
+//	go run -C examples/fleet . -for 60s
 package main
 
 //ci:args -for 20s
