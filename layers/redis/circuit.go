@@ -326,6 +326,7 @@ type step struct {
 	c             *circuit
 	what, id, era string
 	done          chan struct{}
+	gone          atomic.Bool // nobody waits for the answer any more
 	r             stepReply
 	err           error
 }
@@ -357,8 +358,10 @@ func (st *step) await(ctx context.Context) (stepReply, error) {
 	case <-st.done:
 		return st.r, st.err
 	case <-ctx.Done():
+		st.gone.Store(true)
 		return stepReply{}, ctx.Err()
 	case <-timer.C:
+		st.gone.Store(true)
 		s.fail(errSlow)
 		return stepReply{}, errSlow
 	}
@@ -372,6 +375,9 @@ func (s *Store) stepping() {
 			return
 		case st := <-s.steps:
 			st.take()
+			if st.gone.Load() && st.r.granted {
+				st.c.do("neutral", st.id, st.r.era) // nobody makes that probe
+			}
 			close(st.done)
 		}
 	}
@@ -380,7 +386,7 @@ func (s *Store) stepping() {
 func (st *step) take() {
 	c := st.c
 	s := c.s
-	if s.down.Load() {
+	if s.down.Load() || st.gone.Load() {
 		return
 	}
 	c.mu.Lock()
