@@ -129,7 +129,7 @@ func (a *attempt) leave(r rank) (way, error) {
 	}
 	c.mu.Unlock()
 	if w.passes == 1 {
-		a.pass.sent()
+		a.pass.Sent()
 	}
 	if first {
 		if race != nil {

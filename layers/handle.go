@@ -135,9 +135,9 @@ func (p *Pass) Settle(ctx context.Context, v Verdict) {
 	}
 }
 
-// sent tells who admitted a probe, if it wants to know, that the send has passed
+// Sent tells who admitted a probe, if it wants to know, that the send has passed
 // every gate.
-func (p *Pass) sent() {
+func (p *Pass) Sent() {
 	if !p.probe {
 		return
 	}

@@ -171,7 +171,7 @@ func FuzzBreaker(f *testing.F) {
 					t.Fatalf("admitted is %v, want %v, as it is %v; %s", got, want, state, story)
 				}
 				if got {
-					p.sent()
+					p.Sent()
 					out = append(out, &sent{p, era, now + set.Open, false})
 				}
 			case 3:

@@ -334,6 +334,7 @@ func testCircuits(t *testing.T, p process) {
 		{"a probe that hangs", numbers, func(t *testing.T, c layers.Circuit) {
 			tell(t, c, bad, bad)
 			hung := admitted(t, c)
+			hung.Sent() // from then on it has its lease
 			next := admitted(t, c)
 			equal(t, "the first has its lease", hung.Stale(), true)
 			hung.Settle(context.Background(), bad) // and so counts for nothing
