@@ -53,7 +53,10 @@ func run(out io.Writer, length time.Duration) error {
 	if err != nil {
 		return err
 	}
-	defer redis.kill()
+	defer func() {
+		redis.kill()
+		_ = os.RemoveAll(redis.dir)
+	}()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -149,7 +152,7 @@ func startProcess(w io.Writer, redis, api, name string) (*process, error) {
 type redisServer struct {
 	process
 
-	addr string
+	addr, dir string
 }
 
 func startRedis() (*redisServer, error) {
@@ -160,8 +163,12 @@ func startRedis() (*redisServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &redisServer{addr: l.Addr().String()}
 	_ = l.Close()
+	dir, err := os.MkdirTemp("", "fleet")
+	if err != nil {
+		return nil, err
+	}
+	r := &redisServer{addr: l.Addr().String(), dir: dir}
 	return r, r.start()
 }
 
@@ -171,7 +178,7 @@ func (r *redisServer) start() error {
 		return err
 	}
 	r.cmd = exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
-	r.cmd.Dir = os.TempDir()
+	r.cmd.Dir = r.dir // which has no dump of another's
 	if err := r.cmd.Start(); err != nil {
 		return err
 	}

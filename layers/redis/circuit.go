@@ -99,6 +99,9 @@ func (l *pass) Settle(ctx context.Context, _ *layers.Pass, v layers.Verdict) {
 	}
 }
 
+// Sent is told when a probe of the local circuit is sent.
+func (l *pass) Sent(*layers.Pass) { l.era.local.Sent(&l.inner) }
+
 // Stale implements layers.Settler.
 func (l *pass) Stale(*layers.Pass) bool {
 	l.c.mu.Lock()
@@ -181,6 +184,14 @@ func (p *probe) Settle(_ context.Context, _ *layers.Pass, v layers.Verdict) {
 	default:
 		p.c.do("neutral", p.id, p.era)
 	}
+}
+
+// Sent begins the lease of the probe anew: it may have waited at the gates.
+func (p *probe) Sent(*layers.Pass) {
+	p.c.mu.Lock()
+	p.lease = after(p.c.s.now(), p.c.set.Open)
+	p.c.mu.Unlock()
+	p.c.do("sent", p.id, p.era)
 }
 
 // Stale implements layers.Settler.

@@ -55,6 +55,8 @@ elseif what == 'probe' and c.state == 'open' and c.till <= now then
     local first = redis.call('ZRANGE', probes, 0, 0, 'WITHSCORES')[2]
     wait = first and tonumber(first) - now or 0
   end
+elseif what == 'sent' then
+  redis.call('ZADD', probes, 'XX', str(now + open), id)
 elseif what == 'neutral' or what == 'success' or what == 'failure' then
   local counts = redis.call('ZREM', probes, id) == 1 and era == c.era and c.state == 'open'
   if counts and what == 'failure' then

@@ -212,48 +212,65 @@ func TestHung(t *testing.T) {
 	equal(t, "there is a turn", patient.(layers.Joint).TakeAll(ctx, []layers.Claim{{Bucket: patient, N: 1}}), false)
 }
 
-// TestLostReply: a script that was run, and whose answer was lost, counts once.
-func TestLostReply(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	var lose atomic.Bool
-	var lost atomic.Int64
+// proxy stands between a client and a server.
+type proxy struct {
+	addr   string
+	server atomic.Value      // address
+	passes func([]byte) bool // whether an answer does; or else the connection ends
+}
+
+func startProxy(t testing.TB, server string, passes func([]byte) bool) *proxy {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	t.Cleanup(func() { l.Close() })
+	p := &proxy{addr: l.Addr().String(), passes: passes}
+	p.server.Store(server)
 	go func() {
 		for {
 			down, err := l.Accept()
 			if err != nil {
 				return
 			}
-			up, err := net.Dial("tcp", s.addr)
-			if err != nil {
-				return
-			}
-			go func() { io.Copy(up, down); up.Close() }()
-			go func() {
-				defer down.Close()
-				buf := make([]byte, 1<<16)
-				for {
-					n, err := up.Read(buf)
-					if err != nil {
-						return
-					}
-					if lose.Load() && strings.Contains(string(buf[:n]), " 2 ") || lose.Load() && n > 60 {
-						lose.Store(false)
-						lost.Add(1)
-						up.Close()
-						return
-					}
-					down.Write(buf[:n])
-				}
-			}()
+			go p.serve(down)
 		}
 	}()
-	client := goredis.NewClient(&goredis.Options{Addr: l.Addr().String()})
+	return p
+}
+
+func (p *proxy) serve(down net.Conn) {
+	defer down.Close()
+	up, err := net.Dial("tcp", p.server.Load().(string))
+	if err != nil {
+		return
+	}
+	defer up.Close()
+	go func() { io.Copy(up, down); up.Close() }()
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := up.Read(buf)
+		if err != nil || !p.passes(buf[:n]) {
+			return
+		}
+		down.Write(buf[:n])
+	}
+}
+
+// TestLostReply: a script that was run, and whose answer was lost, counts once.
+func TestLostReply(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	var lose atomic.Bool
+	var lost atomic.Int64
+	p := startProxy(t, s.addr, func(answer []byte) bool {
+		if len(answer) < 60 || !lose.Swap(false) {
+			return true
+		}
+		lost.Add(1)
+		return false
+	})
+	client := goredis.NewClient(&goredis.Options{Addr: p.addr})
 	defer client.Close()
 	store := redis.New(client, redis.Options{Timeout: 2 * time.Second})
 	defer store.Close()
@@ -270,6 +287,35 @@ func TestLostReply(t *testing.T) {
 	other := of(s.store()).bucket("k", policy.Rate{PerSecond: 0.001, Burst: 8})
 	equal(t, "two are left", other.Take(2), true)
 	equal(t, "and no more", other.Take(1), false)
+}
+
+// TestFailover: a replica that lags behind the server that it stands in for
+// gives nothing out twice.
+func TestFailover(t *testing.T) {
+	t.Parallel()
+	first, second := startServer(t, "--repl-diskless-sync-delay", "0"), startServer(t)
+	p := startProxy(t, first.addr, func([]byte) bool { return true })
+	client := goredis.NewClient(&goredis.Options{Addr: p.addr})
+	defer client.Close()
+	store := redis.New(client, redis.Options{Timeout: 2 * time.Second})
+	defer store.Close()
+	rate := policy.Rate{PerSecond: 0.01, Burst: 5}
+	b := of(store).bucket("k", rate)
+	equal(t, "there is one", b.Take(1), true)
+	host, port, _ := net.SplitHostPort(first.addr)
+	replica, ctx := second.client(), context.Background()
+	replica.ReplicaOf(ctx, host, port)
+	eventually(t, "the replica has it all", func() bool { return replica.DBSize(ctx).Val() >= 2 })
+	replica.ReplicaOf(ctx, "NO", "ONE")
+	equal(t, "there are four more", b.Take(4), true)
+	p.server.Store(second.addr)
+	first.kill()
+	for range 5 {
+		time.Sleep(100 * time.Millisecond)
+		equal(t, "there is another", b.Take(1), false)
+	}
+	eventually(t, "the new server knows", func() bool { return replica.DBSize(ctx).Val() >= 2 })
+	equal(t, "there is another for others", of(second.store()).bucket("k", rate).Take(1), false)
 }
 
 // TestForgetful: a Redis that lost what it knew gives no second burst to who

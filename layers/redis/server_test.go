@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 type server struct {
 	t    testing.TB
 	addr string
+	dir  string // for what a replica is sent
 	args []string
 	cmd  *exec.Cmd
 }
@@ -39,7 +40,7 @@ func startServer(t testing.TB, args ...string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t, addr: l.Addr().String(), args: args}
+	s := &server{t: t, addr: l.Addr().String(), dir: t.TempDir(), args: args}
 	l.Close()
 	s.start()
 	t.Cleanup(s.kill)
@@ -51,7 +52,7 @@ func (s *server) start() {
 	_, port, _ := net.SplitHostPort(s.addr)
 	args := append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"}, s.args...)
 	s.cmd = exec.Command("redis-server", args...)
-	s.cmd.Dir = os.TempDir()
+	s.cmd.Dir = s.dir
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
