@@ -43,20 +43,20 @@ var table = policy.Policy{
 }
 
 // connect returns a client of the server at url. Elasticsearch's own clients
-// have the same two fields in their Config.
+// take the same options.
 func connect(at *url.URL, observer layers.Observer) (*elastictransport.Client, *transport.Transport, error) {
 	weir, err := transport.New(transport.Config{Policy: table, Observer: observer})
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err := elastictransport.New(elastictransport.Config{
-		URLs:      []*url.URL{at},
-		Transport: weir,
+	client, err := elastictransport.NewClient(
+		elastictransport.WithURLs(at),
+		elastictransport.WithTransport(weir),
 		// The client sends again 3 times, at once, a bulk as readily as a search.
 		// It does so to the next of its nodes, weir to the same: for several nodes
 		// that have no balancer in front, leave this, and switch weir's retries off.
-		DisableRetry: true,
-	})
+		elastictransport.WithDisableRetry(),
+	)
 	return client, weir, err
 }
 
