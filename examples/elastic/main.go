@@ -42,8 +42,7 @@ var table = policy.Policy{
 	},
 }
 
-// connect returns a client of the server at url. Elasticsearch's own clients
-// take the same options.
+// connect returns a client of the server at url.
 func connect(at *url.URL, observer layers.Observer) (*elastictransport.Client, *transport.Transport, error) {
 	weir, err := transport.New(transport.Config{Policy: table, Observer: observer})
 	if err != nil {
