@@ -31,6 +31,14 @@ func (a *alarm) fired(due bool) {
 	}
 }
 
+// start arms a stopped alarm.
+func (a *alarm) start(c *Call, d instant) (in instant) {
+	in = min(d, a.least)
+	a.call.Store(c)
+	a.timer.Reset(in)
+	return in
+}
+
 // reset moves the alarm to an earlier time.
 func (a *alarm) reset(d instant) {
 	a.least = min(a.least, d)
@@ -41,10 +49,7 @@ func (a *alarm) reset(d instant) {
 // after in.
 func (e *Env) alarmIn(c *Call, d instant) (_ *alarm, in instant) {
 	if a, ok := e.alarms.Get().(*alarm); ok {
-		in = min(d, a.least)
-		a.call.Store(c)
-		a.timer.Reset(in)
-		return a, in
+		return a, a.start(c, d)
 	}
 	a := &alarm{least: d}
 	a.call.Store(c)

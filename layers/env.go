@@ -64,9 +64,6 @@ func (e *Env) ready() *Env {
 	return e
 }
 
-// Time returns the clock that is in use.
-func (e *Env) Time() clock.Clock { return e.ready().Clock }
-
 func (e *Env) now() instant { return e.Clock.Since(e.epoch) }
 
 // soon calls f once what else is due at this instant has been done, as far as the

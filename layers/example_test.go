@@ -267,6 +267,7 @@ func ExampleAuth() {
 
 // A stream that only pings is dead, however often it does.
 func ExampleStreamGuard() {
+	mock := clock.NewMock()
 	rt := layers.Chain(
 		layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
 			pings, w := io.Pipe()
@@ -275,7 +276,7 @@ func ExampleStreamGuard() {
 					if _, err := io.WriteString(w, ": ping\n\n"); err != nil {
 						return
 					}
-					time.Sleep(5 * time.Millisecond)
+					mock.Add(5 * time.Second)
 				}
 			}()
 			context.AfterFunc(req.Context(), func() { pings.CloseWithError(req.Context().Err()) })
@@ -284,11 +285,11 @@ func ExampleStreamGuard() {
 				Header: http.Header{"Content-Type": {"text/event-stream"}},
 			}, nil
 		}),
-		layers.StreamGuard(nil, policy.Stream{FirstContent: 50 * time.Millisecond}))
+		layers.StreamGuard(&layers.Env{Clock: mock}, policy.Stream{FirstContent: time.Minute}))
 	_, err := get(rt)
 	stall, _ := errors.AsType[*stream.StallError](err)
 	fmt.Println(stall.Kind, stall.Limit, stall.Contents, stall.Keepalives > 0)
-	// Output: first-content 50ms 0 true
+	// Output: first-content 1m0s 0 true
 }
 
 // WithDeadline gives all calls of a job one deadline.

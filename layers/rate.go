@@ -376,7 +376,7 @@ func (q *queuing) slowest() (slow int, wait time.Duration) {
 	return slow, wait
 }
 
-// await waits until a turn is there. It gives up, for now, a wait longer than
+// await waits until a turn is there, but does not begin a wait longer than
 // patience.
 func (q *queuing) await(i int, patience time.Duration) (there bool, err error) {
 	p, c := &q.places[i], q.claims[i]

@@ -56,6 +56,9 @@ type stack struct {
 // New returns a transport with the policy of cfg. It has no effect unless the
 // error is nil; else the error joins a *policy.ConfigError for every fault.
 func New(cfg Config) (*Transport, error) {
+	if cfg.Clock == nil {
+		cfg.Clock = clock.New()
+	}
 	s := &stack{
 		base:  cfg.Base,
 		env:   &layers.Env{Clock: cfg.Clock, Observer: cfg.Observer, Store: cfg.Store, Rand: cfg.Rand},
@@ -143,7 +146,7 @@ func (t *Transport) Explain(req *http.Request) policy.Explanation {
 }
 
 // Clock returns the clock that all times of the transport are by.
-func (t *Transport) Clock() clock.Clock { return t.env.Time() }
+func (t *Transport) Clock() clock.Clock { return t.env.Clock }
 
 // Policy returns the policy in force, its routes from general to specific.
 func (t *Transport) Policy() policy.Policy { return t.table.Load().Policy() }

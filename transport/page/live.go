@@ -29,23 +29,11 @@ func (h *handler) live(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	out := http.NewResponseController(w)
 	tick := h.t.Clock().Ticker(time.Second)
 	defer tick.Stop()
 	for {
-		var b bytes.Buffer
-		if err := templates.ExecuteTemplate(&b, v.name+".html", h.content(r, v)); err != nil {
-			return
-		}
-		// Deadlines of a connection are by the machine's clock. Not every writer
-		// has them.
-		_ = out.SetWriteDeadline(time.Now().Add(patience)) //nolint:forbidigo // As said.
 		var event bytes.Buffer
-		for line := range strings.Lines(b.String()) {
-			event.WriteString("data: " + strings.TrimRight(line, "\r\n") + "\n")
-		}
-		event.WriteString("\n")
-		if _, err := w.Write(event.Bytes()); err != nil || out.Flush() != nil {
+		if err := h.event(&event, v, r); err != nil || !h.write(w, event.Bytes()) {
 			return
 		}
 		select {
@@ -54,4 +42,38 @@ func (h *handler) live(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// event writes the view as a server-sent event.
+func (h *handler) event(to *bytes.Buffer, v view, r *http.Request) error {
+	var b bytes.Buffer
+	if err := templates.ExecuteTemplate(&b, v.name+".html", h.content(r, v)); err != nil {
+		return err
+	}
+	for line := range strings.Lines(b.String()) {
+		to.WriteString("data: " + strings.TrimRight(line, "\r\n") + "\n")
+	}
+	to.WriteString("\n")
+	return nil
+}
+
+// write reports whether the viewer took an event in time. The time is the
+// transport's clock's: when it is over, the deadline of the connection is one
+// that has long passed.
+func (h *handler) write(w http.ResponseWriter, event []byte) bool {
+	out := http.NewResponseController(w)
+	over := make(chan struct{})
+	late := h.t.Clock().AfterFunc(patience, func() {
+		defer close(over)
+		_ = out.SetWriteDeadline(time.Unix(1, 0)) // not every writer has one
+	})
+	_, err := w.Write(event)
+	if err == nil {
+		err = out.Flush()
+	}
+	if !late.Stop() {
+		<-over // what it changes is the handler's no more
+		return false
+	}
+	return err == nil
 }

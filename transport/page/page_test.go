@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -340,6 +341,53 @@ type stream struct {
 func (s stream) Header() http.Header { return s.header }
 func (s stream) WriteHeader(int)     {}
 func (s stream) Flush()              {}
+
+// stuck is the connection of a viewer that reads nothing: a write ends only with
+// its deadline.
+type stuck struct {
+	stream
+	late chan struct{}
+}
+
+func (s stuck) Write([]byte) (int, error) {
+	<-s.late
+	return 0, os.ErrDeadlineExceeded
+}
+
+func (s stuck) SetWriteDeadline(t time.Time) error {
+	if t.Before(time.Now()) {
+		close(s.late)
+	}
+	return nil
+}
+
+// TestStuckViewers: viewers that do not read are let go, and make room.
+func TestStuckViewers(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		s := newSite(t, c, rules, page.Options{}, clocktest.Reply(200).Forever())
+		var viewers sync.WaitGroup
+		ask := func() *http.Request {
+			return httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/weir/live/state", nil)
+		}
+		for range 32 {
+			viewers.Go(func() { s.ServeHTTP(stuck{stream{io.Discard, http.Header{}}, make(chan struct{})}, ask()) })
+		}
+		c.Add(time.Second)
+		w := httptest.NewRecorder()
+		if s.ServeHTTP(w, ask()); w.Code != http.StatusServiceUnavailable {
+			t.Errorf("a viewer too many: status %d", w.Code)
+		}
+		before := c.Elapsed()
+		s.call("GET", "http://api.example/", 0)
+		if took := c.Elapsed() - before; took > 0 {
+			t.Errorf("they delay a call by %v", took)
+		}
+		viewers.Wait()
+		if c.Elapsed() != 5*time.Second {
+			t.Errorf("they were let go after %v", c.Elapsed())
+		}
+	})
+}
 
 // TestMemory: whatever happens, a watch keeps no more than it may.
 func TestMemory(t *testing.T) {
