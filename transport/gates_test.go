@@ -98,6 +98,36 @@ func TestTwoBudgetsInOrder(t *testing.T) {
 	})
 }
 
+// TestTurnsAreTakenTogether: a call that has come to its turn in one budget, and
+// waits for that in another, has spent nothing meanwhile: the next in line comes
+// a whole turn after it was sent.
+func TestTurnsAreTakenTogether(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Forever())
+		off := policy.Rate{Enabled: policy.Off}
+		tr := newTransport(t, c, up, policy.Policy{
+			Settings: policy.Settings{Budgets: map[string]policy.Rate{"a": {PerSecond: 1, Burst: 1}, "b": {PerSecond: 2, Burst: 1}}},
+			Routes: []policy.Route{
+				{Pattern: "/a", Settings: policy.Settings{Budgets: map[string]policy.Rate{"b": off}}},
+				{Pattern: "/b", Settings: policy.Settings{Budgets: map[string]policy.Rate{"a": off}}},
+			},
+		})
+		var wg sync.WaitGroup
+		ask := func(path string) {
+			wg.Go(func() { do(c, tr, request(t, t.Context(), "GET", "http://api.example"+path, nil)) })
+			c.Add(0)
+		}
+		ask("/")
+		ask("/")  // has its turn in a at 1 s
+		ask("/a") // is behind it
+		c.Add(900 * time.Millisecond)
+		ask("/b") // takes what there is of b until 1.4 s
+		wg.Wait()
+		const tenth = 100 * time.Millisecond
+		equalTimes(t, times(c, up), 0, 9*tenth, 14*tenth, 24*tenth)
+	})
+}
+
 // TestMaxWaitOfOneBudget: MaxWait of a budget bounds the wait for that budget.
 func TestMaxWaitOfOneBudget(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
