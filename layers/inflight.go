@@ -238,7 +238,7 @@ func (p *slot) wanted() bool {
 func (l *inFlight) send(a *attempt, req *http.Request) (*http.Response, error) {
 	p := &a.slot
 	p.s = l.states.of(l.key, req)
-	if !p.take(a) && (a.hedge || !a.shareSlot()) {
+	if !p.take(a) && !a.shareSlot() {
 		if err := l.wait(a, p.s); err != nil {
 			return nil, err
 		}
