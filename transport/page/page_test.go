@@ -182,6 +182,28 @@ func TestFilter(t *testing.T) {
 	})
 }
 
+// TestSlow: a call counts as slow if it takes about as long as the last that did,
+// and what is slow is forgotten with time.
+func TestSlow(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		took := func(d time.Duration) clocktest.Step { return clocktest.Reply(200).After(d) }
+		s := newSite(t, c, policy.Policy{}, page.Options{}, took(2*time.Second), took(time.Second),
+			took(time.Millisecond).Times(1000), took(time.Second))
+		slow := func() int { return strings.Count(s.get("/weir/calls"), `<a href="calls/`) }
+		for _, want := range []int{1, 1} {
+			if s.call("GET", "http://api.example/", 0); slow() != want {
+				t.Errorf("%d calls count as slow after %v, want %d", slow(), c.Elapsed(), want)
+			}
+		}
+		for range 1000 {
+			s.call("GET", "http://api.example/", 0)
+		}
+		if s.call("GET", "http://api.example/", 0); slow() != 2 {
+			t.Errorf("%d calls count as slow in the end, want 2", slow())
+		}
+	})
+}
+
 // TestWaterfall: the waterfall of a call is its trace.
 func TestWaterfall(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
