@@ -117,7 +117,7 @@ type Breaker struct {
 	env     *Env
 	id      policy.StateID
 	key     stateKey
-	byRatio atomic.Bool
+	calm    atomic.Int64 // the era, while the circuit is closed by itself; else -1
 
 	mu     sync.Mutex
 	set    policy.Breaker
@@ -128,7 +128,8 @@ type Breaker struct {
 	era    int     // counts changes of state; results of an earlier one count for nothing
 	forced State   // 0: none
 	trip   bool    // what is reported next opens the circuit
-	draw   float64 // that spreads the open time
+	draw   float64 // that spreads the next open time, drawn ahead; negative: used up
+	failed bool    // the engine counts a failure
 	window window
 	done   func(error) // ends the half-open state
 	probes []*Pass     // under way
@@ -176,8 +177,7 @@ var circuits = kind[Circuit]{
 }
 
 func newBreaker(e *Env, key stateKey, set policy.Breaker) *Breaker {
-	b := &Breaker{env: e, key: key, set: set, shown: StateClosed}
-	b.byRatio.Store(set.Ratio > 0)
+	b := &Breaker{env: e, key: key, set: set, shown: StateClosed, draw: e.Rand()}
 	b.core = b.engine()
 	return b
 }
@@ -204,7 +204,8 @@ func (b *Breaker) moved(to gobreaker.State) {
 	b.inner = to
 	b.era++
 	b.window = window{}
-	b.probes, b.good = b.probes[:0], 0
+	b.probes, b.good, b.failed = b.probes[:0], 0, false
+	b.settleCalm()
 	switch to {
 	case gobreaker.StateOpen:
 		open := b.set.Open
@@ -212,11 +213,22 @@ func (b *Breaker) moved(to gobreaker.State) {
 			open *= 2
 		}
 		open = min(open, max(b.set.Open, b.set.OpenMax))
-		open += time.Duration(max(0, b.set.OpenJitter) * b.draw * float64(open))
+		open += time.Duration(max(0, b.set.OpenJitter) * max(0, b.draw) * float64(open))
+		b.draw = -1
 		b.until = after(b.env.now(), open)
 		b.opens++
 	case gobreaker.StateClosed:
 		b.opens, b.until = 0, 0
+	}
+}
+
+// settleCalm notes whether the circuit lets all pass, and will until it moves.
+// The mutex must be held.
+func (b *Breaker) settleCalm() {
+	if b.inner == gobreaker.StateClosed && b.forced == 0 {
+		b.calm.Store(int64(b.era))
+	} else {
+		b.calm.Store(-1)
 	}
 }
 
@@ -225,7 +237,6 @@ func (b *Breaker) Set(set policy.Breaker) { b.apply(set)() }
 
 // apply applies numbers. What it returns tells the observer, who may call back.
 func (b *Breaker) apply(set policy.Breaker) (tell func()) {
-	b.byRatio.Store(set.Ratio > 0)
 	b.mu.Lock()
 	now := b.env.now()
 	if set.Window != b.set.Window {
@@ -243,11 +254,15 @@ func (b *Breaker) Rests() (idle, free bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	free = b.inner == gobreaker.StateClosed && b.forced == 0
-	return free && b.core.Counts().ConsecutiveFailures == 0, free
+	return free && !b.failed, free
 }
 
 // Admit implements Circuit.
 func (b *Breaker) Admit(ctx context.Context, extra bool, p *Pass) (wait time.Duration, admitted bool) {
+	if era := b.calm.Load(); era >= 0 && !p.probe {
+		*p = Pass{by: b, era: int(era)}
+		return 0, true
+	}
 	b.mu.Lock()
 	now := b.env.now()
 	wait, refused := b.refuses(now)
@@ -353,17 +368,19 @@ func (b *Breaker) expire(now instant) (expired bool) {
 
 // Settle implements Settler.
 func (b *Breaker) Settle(ctx context.Context, p *Pass, v Verdict) {
-	draw := 0.0
-	if v == VerdictFailure || v == VerdictSuccess && b.byRatio.Load() { // what may open it
-		draw = b.env.Rand() // the user's code, and so under no lock
-	}
 	b.mu.Lock()
-	b.draw = draw
 	now := b.env.now()
 	b.report(now, p, v)
 	b.show(ctx, now)
+	opened := b.draw < 0
 	b.mu.Unlock()
 	b.tell()
+	if opened {
+		draw := b.env.Rand() // the user's code, and so under no lock
+		b.mu.Lock()
+		b.draw = draw
+		b.mu.Unlock()
+	}
 }
 
 // report counts a verdict. The mutex must be held.
@@ -392,8 +409,7 @@ func (b *Breaker) report(now instant, p *Pass, v Verdict) {
 	case v == VerdictNeutral:
 	default:
 		if b.set.Ratio > 0 {
-			b.window.count(now, b.set.Window, failed)
-			n, bad := b.window.sums(now, b.set.Window)
+			n, bad := b.window.count(now, b.set.Window, failed)
 			b.trip = n >= b.set.MinRequests && float64(bad) >= b.set.Ratio*float64(n)
 		}
 		b.count(failed || b.trip) // also if it is a success that completes the number
@@ -404,9 +420,10 @@ func (b *Breaker) report(now instant, p *Pass, v Verdict) {
 // count tells the closed engine of a result. A success after no failure is no
 // news.
 func (b *Breaker) count(failed bool) {
-	if !failed && b.core.Counts().ConsecutiveFailures == 0 {
+	if !failed && !b.failed {
 		return
 	}
+	b.failed = failed
 	done, err := b.core.Allow()
 	switch {
 	case err != nil: // it is closed, and lets all pass
@@ -539,6 +556,7 @@ func (b *Breaker) Auto() { b.force(0) }
 func (b *Breaker) force(s State) {
 	b.mu.Lock()
 	b.forced = s
+	b.settleCalm()
 	b.show(context.Background(), b.env.now())
 	b.mu.Unlock()
 	b.tell()
@@ -546,7 +564,9 @@ func (b *Breaker) force(s State) {
 
 // window counts verdicts over a length of time, in slices of a tenth.
 type window struct {
-	slices [windowSlices]struct {
+	at        int64 // the newest slice since the epoch
+	n, failed int   // of all slices that are not too old
+	slices    [windowSlices]struct {
 		at        int64 // which slice since the epoch
 		n, failed int
 	}
@@ -556,42 +576,51 @@ const windowSlices = 10
 
 func sliceOf(length time.Duration) time.Duration { return max(1, length/windowSlices) }
 
-func (w *window) count(now instant, length time.Duration, failed bool) {
-	n := 0
-	if failed {
-		n = 1
+// count counts a verdict, and returns how many there are.
+func (w *window) count(now instant, length time.Duration, bad bool) (n, failed int) {
+	w.advance(int64(now / sliceOf(length)))
+	one := 0
+	if bad {
+		one = 1
 	}
-	w.add(int64(now/sliceOf(length)), 1, n)
+	w.add(w.at, 1, one)
+	return w.n, w.failed
 }
 
+// advance forgets the slices that are too old at a newer one.
+func (w *window) advance(at int64) {
+	if at == w.at {
+		return
+	}
+	w.at = at
+	for i := range w.slices {
+		if s := &w.slices[i]; at-s.at >= windowSlices {
+			w.n -= s.n
+			w.failed -= s.failed
+			s.n, s.failed = 0, 0
+		}
+	}
+}
+
+// add adds to a slice that is not too old.
 func (w *window) add(at int64, n, failed int) {
 	s := &w.slices[at%windowSlices]
-	if s.at != at {
-		s.at, s.n, s.failed = at, 0, 0
-	}
+	s.at = at
 	s.n += n
 	s.failed += failed
+	w.n += n
+	w.failed += failed
 }
 
 // over returns the same counts, those of them that are not too old, for another
 // length.
 func (w *window) over(now instant, from, to time.Duration) (o window) {
+	o.at = int64(now / sliceOf(to))
 	for _, s := range w.slices {
 		began := instant(s.at) * sliceOf(from)
-		if at := int64(began / sliceOf(to)); now-began < from && int64(now/sliceOf(to))-at < windowSlices {
+		if at := int64(began / sliceOf(to)); now-began < from && o.at-at < windowSlices {
 			o.add(at, s.n, s.failed)
 		}
 	}
 	return o
-}
-
-func (w *window) sums(now instant, length time.Duration) (n, failed int) {
-	at := int64(now / sliceOf(length))
-	for _, s := range w.slices {
-		if at-s.at < windowSlices {
-			n += s.n
-			failed += s.failed
-		}
-	}
-	return n, failed
 }

@@ -136,12 +136,18 @@ func isStream(h http.Header) bool {
 		return false
 	}
 	t, _, _ := strings.Cut(list[0], ";")
-	switch strings.ToLower(strings.TrimSpace(t)) {
-	case "text/event-stream", "application/x-ndjson", "application/ndjson", "application/jsonl",
-		"application/x-jsonlines", "application/stream+json", "application/vnd.amazon.eventstream":
-		return true
+	t = strings.TrimSpace(t)
+	for _, s := range streamTypes {
+		if len(t) == len(s) && strings.EqualFold(t, s) {
+			return true
+		}
 	}
 	return false
+}
+
+var streamTypes = [...]string{
+	"text/event-stream", "application/x-ndjson", "application/ndjson", "application/jsonl",
+	"application/x-jsonlines", "application/stream+json", "application/vnd.amazon.eventstream",
 }
 
 // handOver is told that a response goes up from a layer of ours that a layer of

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weir-go/weir/layers"
 	"github.com/weir-go/weir/policy"
@@ -17,7 +18,14 @@ var errNoURL = errors.New("the request has no URL")
 // many lines it keeps, and with them the chains.
 type chains struct {
 	table *policy.Table
-	lines sync.Map // of *policy.Line to http.RoundTripper
+	lines sync.Map              // of *policy.Line to *chain
+	last  atomic.Pointer[chain] // found: most calls of a client go where the one before went
+}
+
+// chain serves the requests of a line.
+type chain struct {
+	http.RoundTripper
+	line *policy.Line
 }
 
 // chain returns the chain that serves req.
@@ -32,9 +40,15 @@ func (t *Transport) chain(req *http.Request) (http.RoundTripper, error) {
 	override := policy.OverrideFrom(req.Context())
 	if override != nil {
 		lines = override.Chains(own)
+	} else if last := own.last.Load(); last != nil && last.line == line {
+		return last.RoundTripper, nil
 	}
-	if chain, ok := lines.Load(line); ok {
-		return chain.(http.RoundTripper), nil // Nothing else is stored.
+	if found, ok := lines.Load(line); ok {
+		c := found.(*chain) // Nothing else is stored.
+		if override == nil {
+			own.last.Store(c)
+		}
+		return c.RoundTripper, nil
 	}
 	resolved, err := line.Resolve(t.view, override)
 	if err != nil {
@@ -57,11 +71,11 @@ func (t *Transport) chain(req *http.Request) (http.RoundTripper, error) {
 	if !sends { // all is off, and what a call sends has to be known for a send
 		list = append(list, layers.Inner(t.env))
 	}
-	chain := layers.Chain(t.base, list...)
+	c := &chain{layers.Chain(t.base, list...), line}
 	if line.Kept {
-		lines.Store(line, chain)
+		lines.Store(line, c)
 	}
-	return chain, nil
+	return c.RoundTripper, nil
 }
 
 func (t *Transport) chainsOf(table *policy.Table) *chains {

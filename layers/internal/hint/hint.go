@@ -87,12 +87,18 @@ func Asks(h http.Header) bool { return h["Retry-After-Ms"] != nil || h["Retry-Af
 // of day.
 func Present(h http.Header) bool {
 	for name := range h {
-		switch name {
-		case "Retry-After", "Retry-After-Ms", "Ratelimit":
-			return true
+		if name == "" {
+			continue
 		}
-		if _, _, source := resetName(name); source != None {
-			return true
+		switch name[0] { // what most names begin with none of
+		case 'R':
+			if name == "Retry-After" || name == "Retry-After-Ms" || name == "Ratelimit" {
+				return true
+			}
+		case 'X', 'A':
+			if _, _, source := resetName(name); source != None {
+				return true
+			}
 		}
 	}
 	return false
