@@ -34,3 +34,15 @@ func TestVerdict(t *testing.T) {
 		}
 	}
 }
+
+// TestSlower: a time is allowed as many times as the yardstick takes here, and
+// never less than on its own machine; an allocation is one everywhere.
+func TestSlower(t *testing.T) {
+	r := row{must: []must{{added, 600}, {speed, 3}, {allocs, 5}}, than: yardstick{"peer", added, 1400}}
+	for peer, want := range map[float64]string{2800: "+1200 ns, 1.5 GB/s, 5 allocations", 700: "+600 ns, 3.0 GB/s, 5 allocations"} {
+		slower := r.than.slower([]result{{name: "weir"}, {"peer", figures{added: peer}}})
+		if here := r.here(slower); list(here.must, here.limit) != want {
+			t.Errorf("%v: got %q, want %q", peer, list(here.must, here.limit), want)
+		}
+	}
+}

@@ -41,6 +41,8 @@ func requests(patterns []string) ([]*http.Request, error) {
 	return list, nil
 }
 
+const mux = "http.ServeMux"
+
 // lookup measures tables of n patterns.
 func lookup(n, hosts int) func(options) ([]result, error) {
 	return func(o options) ([]result, error) {
@@ -50,13 +52,13 @@ func lookup(n, hosts int) func(options) ([]result, error) {
 			return nil, err
 		}
 		entries := make([]route.Entry[int], n)
-		mux := http.NewServeMux()
+		serveMux := http.NewServeMux()
 		for i, p := range written {
 			if entries[i].Pattern, err = route.Parse(p); err != nil {
 				return nil, err
 			}
 			entries[i].Value = i
-			mux.Handle(p, http.NotFoundHandler())
+			serveMux.Handle(p, http.NotFoundHandler())
 		}
 		table, err := route.NewTable(entries...)
 		if err != nil {
@@ -77,8 +79,8 @@ func lookup(n, hosts int) func(options) ([]result, error) {
 				var line [8]int
 				return len(table.LineURL(line[:0], r.Method, r.URL)) == 1
 			}),
-			over("http.ServeMux", func(r *http.Request) bool {
-				_, pattern := mux.Handler(r)
+			over(mux, func(r *http.Request) bool {
+				_, pattern := serveMux.Handler(r)
 				return pattern != ""
 			}))
 	}

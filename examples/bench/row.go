@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -10,8 +11,32 @@ import (
 type row struct {
 	name, work string
 	must       []must
+	than       yardstick
 	// measure returns weir's result first.
 	measure func(options) ([]result, error)
+}
+
+// yardstick is what the best of the others took on the machine that the limits
+// are from. Only ratios carry over to another: where that one takes twice as
+// long, twice the time is allowed.
+type yardstick struct {
+	name string // of the subject; empty: there is none
+	figure
+	value float64
+}
+
+// slower returns how many times as long the yardstick takes here, and 1 if it
+// is faster.
+func (y yardstick) slower(results []result) float64 {
+	for _, r := range results {
+		if v := r.of(y.figure); r.name == y.name && v > 0 {
+			if y.figure == speed {
+				return max(1, y.value/v)
+			}
+			return max(1, v/y.value)
+		}
+	}
+	return 1
 }
 
 // result is what was measured of one subject.
@@ -73,6 +98,21 @@ func (m must) meets(v float64) bool {
 		return v >= m.limit
 	}
 	return v <= m.limit
+}
+
+// here returns the limits of a machine that is so many times slower.
+func (r row) here(slower float64) row {
+	r.must = slices.Clone(r.must)
+	for i, m := range r.must {
+		switch m.figure {
+		case speed:
+			r.must[i].limit /= slower
+		case allocs, size, goroutine:
+		default:
+			r.must[i].limit *= slower
+		}
+	}
+	return r
 }
 
 func (r row) limit(k figure) float64 {
