@@ -309,7 +309,12 @@ func (m *Monitor) event(e *event) Class {
 	}
 	if classify := m.limits.Classify; classify != nil && e.form != bare {
 		c := classify(Event{m.extra.name(e.name), e.data, e.cut, m.extra.offset})
-		if Unknown < c && c <= Failure {
+		switch {
+		case c == Content: // which most are
+			m.counts[Content]++
+			m.touch(noKind)
+			return c
+		case Unknown < c && c <= Failure:
 			m.effect(verdict{class: c, known: true})
 			return c
 		}
