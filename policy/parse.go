@@ -436,7 +436,7 @@ func (p *parser) scalar(v reflect.Value, off bool, path string) {
 	p.wrong(tok, at, path, want)
 }
 
-// suggest finds the key that was meant.
+// suggest finds the key that was meant, or else lists those that there are.
 func suggest(key string, known []string) string {
 	plain := strings.ToLower(strings.ReplaceAll(key, "-", "_"))
 	best, least := "", max(2, len(key)/3)
@@ -453,7 +453,7 @@ func suggest(key string, known []string) string {
 		}
 	}
 	if best == "" {
-		return ""
+		return "; known here: " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
 	}
 	return fmt.Sprintf("; do you mean %q?", best)
 }

@@ -130,7 +130,7 @@ func TestParseErrors(t *testing.T) {
 		// Keys.
 		{"unknown", "{\n \"timeout\": {\"read\": \"1s\"}, \"zzz\": 1,\n \"routes\": [{\"pattern\": \"/\", \"retry\": {\"attempts\": 3}}]}", []string{
 			`line 2, column 2: timeout: unknown key; do you mean "timeouts"?`,
-			`line 2, column 29: zzz: unknown key`,
+			`line 2, column 29: zzz: unknown key; known here: breaker, budgets, deadline, deadline_header, hedge, in_flight, rate, retry, routes, stream, timeouts`,
 			`line 3, column 40: routes[0].retry.attempts: unknown key; do you mean "max_attempts"?`,
 		}},
 		{"unlike in Go", `{"Deadline": "1s", "retry": {"MaxAttempts": 2, "max-delay": "1s"}}`, []string{
@@ -138,7 +138,7 @@ func TestParseErrors(t *testing.T) {
 			`line 1, column 30: retry.MaxAttempts: unknown key; do you mean "max_attempts"?`,
 			`line 1, column 48: retry.max-delay: unknown key; do you mean "max_delay"?`,
 		}},
-		{"routes in a route", `{"routes": [{"pattern": "/", "routes": []}]}`, []string{`line 1, column 30: routes[0].routes: unknown key`}},
+		{"routes in a route", `{"routes": [{"pattern": "/", "routes": []}]}`, []string{`line 1, column 30: routes[0].routes: unknown key; known here: breaker, budgets, deadline, deadline_header, hedge, in_flight, name, pattern, rate, retry, stream, timeouts`}},
 		{"twice", "{\"deadline\": \"1s\",\n\"d\\u0065adline\": \"2s\", \"budgets\": {\"a\": {}, \"a\": {\"burst\": 1}}}", []string{
 			`line 2, column 1: deadline: the key is there twice`,
 			`line 2, column 45: budgets.a: the key is there twice`,
