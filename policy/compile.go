@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -47,7 +48,8 @@ type Table struct {
 //     or ToolGap below Gap
 //   - a breaker with both Failures and Ratio
 //   - a section that is enabled without its main number
-//   - a pattern that is malformed, or there twice; a name that is
+//   - a pattern that is malformed, or there twice; a name that is there twice; a
+//     method such as "get", which is not GET
 //   - two routes of one host whose paths cross, so that neither is more
 //     specific, with a field in common
 //   - different numbers for one state: a route that inherits a main number and
@@ -80,6 +82,13 @@ func Compile(p Policy) (*Table, error) {
 	return t, err
 }
 
+// methods are those that everybody writes in capitals, so that a route for
+// another spelling would match nothing.
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+	http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace,
+}
+
 // compileRoutes parses the patterns, drops the routes whose is malformed, and
 // lines up the others by precedence.
 func compileRoutes(routes []Route, found *faults) (levels []*level) {
@@ -108,6 +117,12 @@ func compileRoutes(routes []Route, found *faults) (levels []*level) {
 				Reason: fmt.Sprintf("malformed at offset %d: %s", syntax.Offset, syntax.Reason),
 			})
 			continue
+		}
+		if m := l.pattern.Method(); m != "" && slices.Contains(methods, strings.ToUpper(m)) && m != strings.ToUpper(m) {
+			found.add(&ConfigError{
+				Route: l.name, Field: "Pattern", Value: r.Pattern,
+				Reason: fmt.Sprintf("a method is compared by case, and this one is %s; write that", strings.ToUpper(m)),
+			})
 		}
 		levels = append(levels, l)
 	}
@@ -139,7 +154,7 @@ func (t *Table) relate(found *faults) {
 		switch patterns[i].Relation(patterns[j]) {
 		case route.Equivalent:
 			found.add(&ConfigError{
-				Route: r.name, Field: "Pattern", Value: r.pattern.String(), Limit: q.pattern.String(),
+				Route: r.name, Field: "Pattern", Value: r.pattern.String(), Limit: q.pattern.String(), beside: true,
 				Reason: "both match the same requests; merge the two routes",
 			})
 		case route.MoreGeneral:
@@ -185,7 +200,7 @@ func crossing(r, q *level, found *faults) {
 	}
 	both, _ := r.pattern.Common(q.pattern)
 	found.add(&ConfigError{
-		Route: r.name, Field: "Pattern", Value: r.pattern.String(), Limit: q.pattern.String(),
+		Route: r.name, Field: "Pattern", Value: r.pattern.String(), Limit: q.pattern.String(), beside: true,
 		Reason: fmt.Sprintf("%s matches both, neither is more specific, and both set %s; change a pattern, or set it on one of them",
 			both, strings.Join(common, ", ")),
 	})

@@ -80,8 +80,12 @@ func TestCompilePatterns(t *testing.T) {
 			`route "empty": Pattern is "": `,
 			`route "reports": Pattern is "reports": `,
 		}},
+		{"a method that no client sends", []Route{{Pattern: "get /a"}, {Pattern: "Post /b"}, {Pattern: "purge /c"}}, []string{
+			`route "Post /b": Pattern is Post /b: a method is compared by case, and this one is POST; write that`,
+			`route "get /a": Pattern is get /a: a method is compared by case, and this one is GET; write that`,
+		}},
 		{"the same twice", []Route{{Pattern: "/a/{x}", Name: "one"}, {Pattern: "/a/{y}", Name: "two"}}, []string{
-			`route "two": Pattern is /a/{y}, limit /a/{x}: both match the same requests`,
+			`route "two": Pattern is /a/{y}, beside /a/{x}: both match the same requests`,
 		}},
 		{"the same name", []Route{{Pattern: "/a", Name: "one"}, {Pattern: "/b", Name: "one"}}, []string{
 			`route "/a": Name is "one": the name is taken`,
@@ -92,7 +96,7 @@ func TestCompilePatterns(t *testing.T) {
 		{"crossing with a field in common", []Route{
 			{Pattern: "/a/{x}", Settings: read(time.Second)},
 			{Pattern: "/{y}/b", Settings: read(2 * time.Second)},
-		}, []string{`route "/a/{x}": Pattern is /a/{x}, limit /{y}/b: GET /a/b matches both, neither is more specific, and both set Timeouts.Read`}},
+		}, []string{`route "/a/{x}": Pattern is /a/{x}, beside /{y}/b: GET /a/b matches both, neither is more specific, and both set Timeouts.Read`}},
 		{"crossing with a switch in common", []Route{
 			{Pattern: "/a/{x}", Settings: Settings{Rate: Rate{PerSecond: 1}}},
 			{Pattern: "/{y}/b", Settings: Settings{Rate: Rate{Enabled: Off}}},

@@ -13,10 +13,13 @@ type ConfigError struct {
 	Route string
 	// Field is the setting's path in Go, such as Timeouts.Read.
 	Field string
-	// Value is what it is set to, and Limit what it may be.
+	// Value is what it is set to, and Limit what it may be, or what it stands
+	// beside that it contradicts. Empty: Reason says it.
 	Value, Limit string
 	// Reason says why, and what to do.
 	Reason string
+
+	beside bool // Limit is what it stands beside
 }
 
 // Error says all of it in one sentence.
@@ -25,10 +28,14 @@ func (e *ConfigError) Error() string {
 	if !slices.Contains(reserved, where) {
 		where = fmt.Sprintf("route %q", where)
 	}
-	if e.Limit == "" {
-		return fmt.Sprintf("%s: %s is %s: %s", where, e.Field, e.Value, e.Reason)
+	against := ", limit "
+	switch {
+	case e.Limit == "":
+		against = ""
+	case e.beside:
+		against = ", beside "
 	}
-	return fmt.Sprintf("%s: %s is %s, limit %s: %s", where, e.Field, e.Value, e.Limit, e.Reason)
+	return fmt.Sprintf("%s: %s is %s%s%s: %s", where, e.Field, e.Value, against, e.Limit, e.Reason)
 }
 
 // faults collects errors, each once.

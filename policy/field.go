@@ -106,7 +106,7 @@ func whole(low, high int64) rule {
 
 func span(low time.Duration) rule {
 	r := whole(int64(low), int64(maxDuration))
-	r.limit = fmt.Sprintf("%v to %v", low, maxDuration)
+	r.limit = fmt.Sprintf("%v to a year", low)
 	return r
 }
 

@@ -210,7 +210,7 @@ func (t *Table) agree(m *merged, found *faults) {
 				owner = fmt.Sprintf("%q", id.Pattern)
 			}
 			found.add(&ConfigError{
-				Route: m.levels[m.from[r]].name, Field: r.String(), Value: r.show(v), Limit: r.show(reflect.ValueOf(want)),
+				Route: m.levels[m.from[r]].name, Field: r.String(), Value: r.show(v), Limit: r.show(reflect.ValueOf(want)), beside: true,
 				Reason: fmt.Sprintf("it would change state that other calls share, which belongs to %s of %s; set the two on the same route", main, owner),
 			})
 		}

@@ -17,11 +17,11 @@ func (l *level) vet(found *faults) {
 		case s.named && s.budget == "":
 			e.Field, e.Value, e.Limit, e.Reason = "Budgets", `""`, "", "a budget needs a name; the one without is Rate"
 		case s.field == deadlineHeader.field && !l.namesHost():
-			e.Limit = "a route with a host"
-			e.Reason = "it tells a server how long its caller waits; set it on the routes of hosts that are to know"
+			e.Limit = ""
+			e.Reason = "it tells a server how long its caller waits, so only a route with a host takes it; set it on the routes of hosts that are to know"
 		case l.overlay() && s.shared():
-			e.Limit = "Enabled, MaxWait and Cost"
-			e.Reason = "it belongs to state that all calls share; set it on a route or on the policy"
+			e.Limit = ""
+			e.Reason = "it belongs to state that all calls share, of which a view or a call sets only Enabled, MaxWait and Cost; set it on a route or on the policy"
 		case s.ok == nil, s.off && isOff(s.value), s.ok(s.value):
 			return false
 		default:
@@ -106,7 +106,9 @@ func (m *merged) check(found *faults) {
 		}
 	}
 	if m.Breaker.Enabled == On && m.Breaker.Failures != 0 && m.Breaker.Ratio != 0 {
-		found.add(m.fault(ratio, failures, "beside it there is ", "; choose one of the two"))
+		e := m.fault(ratio, failures, "a breaker goes by one of the two, and there is ", " too; choose one")
+		e.beside = true
+		found.add(e)
 	}
 }
 

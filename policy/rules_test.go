@@ -47,11 +47,11 @@ func TestRules(t *testing.T) {
 		field, value, limit string // of bad's one fault
 	}{
 		// 1: timeouts.
-		{Settings{Deadline: 1}, Settings{Deadline: -2}, "Deadline", "-2ns", "1ns to 8760h0m0s, or Off"},
-		{Settings{Deadline: Off}, Settings{Deadline: math.MaxInt64}, "Deadline", "2562047h47m16.854775807s", "1ns to 8760h0m0s, or Off"},
-		{Settings{Deadline: maxDuration}, Settings{Deadline: maxDuration + 1}, "Deadline", "8760h0m0.000000001s", "1ns to 8760h0m0s, or Off"},
+		{Settings{Deadline: 1}, Settings{Deadline: -2}, "Deadline", "-2ns", "1ns to a year, or Off"},
+		{Settings{Deadline: Off}, Settings{Deadline: math.MaxInt64}, "Deadline", "2562047h47m16.854775807s", "1ns to a year, or Off"},
+		{Settings{Deadline: maxDuration}, Settings{Deadline: maxDuration + 1}, "Deadline", "8760h0m0.000000001s", "1ns to a year, or Off"},
 		{timeouts(Timeouts{Pool: minute}), timeouts(Timeouts{Pool: minute + 1}), "Timeouts.Pool", "1m0.000000001s", "1m0s"},
-		{timeouts(Timeouts{Connect: Off}), timeouts(Timeouts{Connect: -3}), "Timeouts.Connect", "-3ns", "1ns to 8760h0m0s, or Off"},
+		{timeouts(Timeouts{Connect: Off}), timeouts(Timeouts{Connect: -3}), "Timeouts.Connect", "-3ns", "1ns to a year, or Off"},
 		{timeouts(Timeouts{Connect: minute}), timeouts(Timeouts{Connect: minute + 1}), "Timeouts.Connect", "1m0.000000001s", "1m0s"},
 		{timeouts(Timeouts{Write: minute}), timeouts(Timeouts{Write: minute + 1}), "Timeouts.Write", "1m0.000000001s", "1m0s"},
 		{timeouts(Timeouts{Read: minute}), timeouts(Timeouts{Read: minute + 1}), "Timeouts.Read", "1m0.000000001s", "1m0s"},
@@ -61,13 +61,13 @@ func TestRules(t *testing.T) {
 		{retry(Retry{MaxAttempts: 1}), retry(Retry{MaxAttempts: -2}), "Retry.MaxAttempts", "-2", "1 to 10, or Off"},
 		{retry(Retry{MaxAttempts: 10}), retry(Retry{MaxAttempts: 11}), "Retry.MaxAttempts", "11", "1 to 10, or Off"},
 		{retry(Retry{MaxAttempts: Off}), retry(Retry{Enabled: 2}), "Retry.Enabled", "2", "On or Off"},
-		{retry(Retry{BaseDelay: Off}), retry(Retry{BaseDelay: -2}), "Retry.BaseDelay", "-2ns", "1ns to 8760h0m0s, or Off"},
+		{retry(Retry{BaseDelay: Off}), retry(Retry{BaseDelay: -2}), "Retry.BaseDelay", "-2ns", "1ns to a year, or Off"},
 		{retry(Retry{BaseDelay: 5 * second}), retry(Retry{BaseDelay: 5*second + 1}), "Retry.BaseDelay", "5.000000001s", "5s"},
 		{retry(Retry{MaxDelay: 250 * time.Millisecond}), retry(Retry{MaxDelay: 249 * time.Millisecond}), "Retry.MaxDelay", "249ms", "250ms"},
-		{retry(Retry{BaseDelay: Off, MaxDelay: 1}), retry(Retry{MaxDelay: Off}), "Retry.MaxDelay", "off", "1ns to 8760h0m0s"},
+		{retry(Retry{BaseDelay: Off, MaxDelay: 1}), retry(Retry{MaxDelay: Off}), "Retry.MaxDelay", "off", "1ns to a year"},
 		{retry(Retry{MinAttempt: minute - 1}), retry(Retry{MinAttempt: minute}), "Retry.MinAttempt", "1m0s", "1m0s"},
-		{retry(Retry{MinAttempt: Off}), retry(Retry{MinAttempt: -2}), "Retry.MinAttempt", "-2ns", "1ns to 8760h0m0s, or Off"},
-		{retry(Retry{MaxHint: Off}), retry(Retry{MaxHint: -2}), "Retry.MaxHint", "-2ns", "1ns to 8760h0m0s, or Off"},
+		{retry(Retry{MinAttempt: Off}), retry(Retry{MinAttempt: -2}), "Retry.MinAttempt", "-2ns", "1ns to a year, or Off"},
+		{retry(Retry{MaxHint: Off}), retry(Retry{MaxHint: -2}), "Retry.MaxHint", "-2ns", "1ns to a year, or Off"},
 		{retry(Retry{Buffer: Off}), retry(Retry{Buffer: -2}), "Retry.Buffer", "-2", "1 to 1099511627776, or Off"},
 		{retry(Retry{Buffer: 1 << 40}), retry(Retry{Buffer: 1<<40 + 1}), "Retry.Buffer", "1099511627777", "1 to 1099511627776, or Off"},
 		{retry(Retry{Budget: 1}), retry(Retry{Budget: 1.01}), "Retry.Budget", "1.01", "above 0, at most 1, or Off"},
@@ -77,20 +77,20 @@ func TestRules(t *testing.T) {
 		{retry(Retry{Statuses: []int{}}), retry(Retry{Statuses: []int{600}}), "Retry.Statuses", "600", "400 to 599"},
 
 		// 3: hedge.
-		{hedge(Hedge{Delay: time.Millisecond}), hedge(Hedge{Delay: time.Millisecond - 1}), "Hedge.Delay", "999.999µs", "1ms to 8760h0m0s, or Off"},
+		{hedge(Hedge{Delay: time.Millisecond}), hedge(Hedge{Delay: time.Millisecond - 1}), "Hedge.Delay", "999.999µs", "1ms to a year, or Off"},
 		{hedge(Hedge{Delay: minute - 1}), hedge(Hedge{Delay: minute}), "Hedge.Delay", "1m0s", "1m0s"},
 		{hedge(Hedge{Delay: 15*second - 1, Max: 4}), hedge(Hedge{Delay: 15 * second, Max: 4}), "Hedge.Delay", "15s", "1m0s"},
 		{hedge(Hedge{Delay: second, Max: 4}), hedge(Hedge{Delay: second, Max: 5}), "Hedge.Max", "5", "1 to 4"},
 		{hedge(Hedge{Delay: Off}), hedge(Hedge{Delay: second, Max: Off}), "Hedge.Max", "off", "1 to 4"},
-		{hedge(Hedge{Max: 2}), hedge(Hedge{Enabled: On}), "Hedge.Delay", "unset", "1ms to 8760h0m0s, or Off"},
+		{hedge(Hedge{Max: 2}), hedge(Hedge{Enabled: On}), "Hedge.Delay", "unset", "1ms to a year, or Off"},
 
 		// 4: breaker.
 		{breaker(Breaker{Enabled: On}), breaker(Breaker{Failures: 3, Ratio: 0.5}), "Breaker.Ratio", "0.5", "3"},
 		{breaker(Breaker{Failures: 1}), breaker(Breaker{Failures: -2}), "Breaker.Failures", "-2", "1 to 2147483647, or Off"},
 		{breaker(Breaker{Ratio: 1}), breaker(Breaker{Ratio: 1.1}), "Breaker.Ratio", "1.1", "above 0, at most 1, or Off"},
 		{breaker(Breaker{Ratio: 0.1, MinRequests: 2}), breaker(Breaker{Ratio: 0.1, MinRequests: 1}), "Breaker.MinRequests", "1", "2 to 2147483647"},
-		{breaker(Breaker{Ratio: 0.1, Window: 1}), breaker(Breaker{Ratio: 0.1, Window: Off}), "Breaker.Window", "off", "1ns to 8760h0m0s"},
-		{breaker(Breaker{Enabled: On, Open: 1}), breaker(Breaker{Enabled: On, Open: Off}), "Breaker.Open", "off", "1ns to 8760h0m0s"},
+		{breaker(Breaker{Ratio: 0.1, Window: 1}), breaker(Breaker{Ratio: 0.1, Window: Off}), "Breaker.Window", "off", "1ns to a year"},
+		{breaker(Breaker{Enabled: On, Open: 1}), breaker(Breaker{Enabled: On, Open: Off}), "Breaker.Open", "off", "1ns to a year"},
 		{breaker(Breaker{Enabled: On, Open: 2 * minute}), breaker(Breaker{Enabled: On, Open: 2*minute + 1}), "Breaker.Open", "2m0.000000001s", "2m0s"},
 		{breaker(Breaker{Enabled: On, OpenMax: 10 * second}), breaker(Breaker{Enabled: On, OpenMax: 10*second - 1}), "Breaker.OpenMax", "9.999999999s", "10s"},
 		{breaker(Breaker{Enabled: On, OpenJitter: Off}), breaker(Breaker{Enabled: On, OpenJitter: 1.5}), "Breaker.OpenJitter", "1.5", "above 0, at most 1, or Off"},
@@ -123,15 +123,15 @@ func TestRules(t *testing.T) {
 
 		// 7: stream.
 		{stream(Stream{}), stream(Stream{FirstContent: minute + 1}), "Stream.FirstContent", "1m0.000000001s", "1m0s"},
-		{stream(Stream{FirstContent: minute}), stream(Stream{FirstContent: -2}), "Stream.FirstContent", "-2ns", "1ns to 8760h0m0s, or Off"},
+		{stream(Stream{FirstContent: minute}), stream(Stream{FirstContent: -2}), "Stream.FirstContent", "-2ns", "1ns to a year, or Off"},
 		{stream(Stream{Gap: 300 * second}), Settings{Stream: Stream{Enabled: On, Gap: 300*second + 1, PingedGap: Off, ThinkingGap: Off}}, "Stream.Gap", "5m0.000000001s", "5m0s"},
 		{stream(Stream{PingedGap: 120 * second}), stream(Stream{PingedGap: 120*second - 1}), "Stream.PingedGap", "1m59.999999999s", "2m0s"},
 		{stream(Stream{ThinkingGap: 120 * second}), stream(Stream{ThinkingGap: 120*second - 1}), "Stream.ThinkingGap", "1m59.999999999s", "2m0s"},
 		{stream(Stream{ToolGap: Off}), stream(Stream{ToolGap: 120*second - 1}), "Stream.ToolGap", "1m59.999999999s", "2m0s"},
-		{stream(Stream{Gap: Off}), stream(Stream{Gap: -2}), "Stream.Gap", "-2ns", "1ns to 8760h0m0s, or Off"},
+		{stream(Stream{Gap: Off}), stream(Stream{Gap: -2}), "Stream.Gap", "-2ns", "1ns to a year, or Off"},
 		{stream(Stream{Hold: On, HoldLimit: 1}), stream(Stream{Hold: On, HoldLimit: Off}), "Stream.HoldLimit", "off", "1 to 1099511627776"},
-		{stream(Stream{Linger: Off}), stream(Stream{Linger: -2}), "Stream.Linger", "-2ns", "1ns to 8760h0m0s, or Off"},
-		{stream(Stream{MinRate: Off}), stream(Stream{MinRate: 1, MinRateWindow: Off}), "Stream.MinRateWindow", "off", "1ns to 8760h0m0s"},
+		{stream(Stream{Linger: Off}), stream(Stream{Linger: -2}), "Stream.Linger", "-2ns", "1ns to a year, or Off"},
+		{stream(Stream{MinRate: Off}), stream(Stream{MinRate: 1, MinRateWindow: Off}), "Stream.MinRateWindow", "off", "1ns to a year"},
 
 		{stream(Stream{Dialect: "gemini"}), stream(Stream{Dialect: "openai"}), "Stream.Dialect", `"openai"`, "anthropic, bedrock, cohere, gemini, ollama, openai-chat, openai-responses"},
 
