@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir/route"
@@ -13,6 +15,7 @@ import (
 // arithmetic on the numbers of the policy.
 type advisor struct {
 	*merged
+	routes   []*level // of the whole table
 	request  *http.Request
 	maxConns int // of the base to a host; 0: any number
 
@@ -33,6 +36,7 @@ func (a *advisor) advise() {
 	a.trips()
 	a.occupy()
 	a.hostless()
+	a.asleep()
 }
 
 // sends returns how many attempts the request has, and how many hedges each of
@@ -244,6 +248,46 @@ func (a *advisor) hostless() {
 				s.ref, s.show(s.value), l.pattern, s.show(s.in(&a.Settings)), o.pattern, o.pattern.Host())
 		}
 	}
+}
+
+// asleep finds settings of sections that nothing turns on, neither for this
+// request nor on a route that lies on top of where they are set.
+func (a *advisor) asleep() {
+	said := map[ref]bool{}
+	for r, v := range a.all() {
+		if v.IsZero() || a.from[r] == 0 || r.enabled(&a.Settings) {
+			continue
+		}
+		on := r.beside("Enabled")
+		if said[on] || a.from[on] > 0 || a.wakes(a.levels[a.from[r]], on) {
+			continue
+		}
+		said[on] = true
+		a.say("%s %s (%s) does nothing, as nothing turns its section on; set %s", r, r.show(v), a.source(r), on.wakers())
+	}
+}
+
+// wakes reports whether a route that may lie on top of a level turns a section
+// on.
+func (a *advisor) wakes(l *level, on ref) bool {
+	return !l.overlay() && slices.ContainsFunc(a.routes, func(o *level) bool {
+		return (l.kind != "route" || o.pattern.Relation(l.pattern) != route.Disjoint) &&
+			slices.ContainsFunc(o.set, func(s setting) bool { return s.ref == on && s.value.Int() == On })
+	})
+}
+
+// wakers names what turns the setting's section on.
+func (r ref) wakers() string {
+	var names []string
+	for i := range fields {
+		if f := &fields[i]; f.section == r.section && f.main {
+			names = append(names, r.beside(f.name).String())
+		}
+	}
+	if names == nil {
+		return r.String()
+	}
+	return strings.Join(names, " or ")
 }
 
 // pathOnly returns a route's pattern without method and host.

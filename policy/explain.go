@@ -80,7 +80,7 @@ func (l *Line) Explain(r *http.Request, view Settings, call *Override, chain fun
 	}
 	if found == nil {
 		e.Chain = chain(m.resolved(l))
-		a := advisor{merged: m, request: r, maxConns: maxConnsPerHost}
+		a := advisor{merged: m, routes: l.table.routes, request: r, maxConns: maxConnsPerHost}
 		a.advise()
 		e.Timeline, e.Advice = a.timeline, a.advice
 	}

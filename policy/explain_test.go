@@ -97,6 +97,17 @@ func TestExplain(t *testing.T) {
 			name: "stream", method: "POST",
 			policy: Policy{Settings: Interactive().With(Settings{Rate: Rate{PerSecond: 2}, InFlight: InFlight{Max: 20}})},
 		},
+		{
+			name: "asleep",
+			policy: Policy{
+				Settings: Settings{Breaker: Breaker{Open: time.Second}, Stream: Stream{Gap: 20 * time.Second, Hold: On}},
+				Routes: []Route{
+					{Pattern: "example.com/", Settings: Settings{Rate: Rate{Burst: 10}, InFlight: InFlight{Enabled: Off, MaxWait: time.Second}}},
+					{Pattern: "POST example.org/", Settings: Settings{Breaker: Breaker{Failures: 3}, Rate: Rate{PerSecond: 1}}},
+				},
+			},
+			view: Settings{Budgets: map[string]Rate{"tokens": {MaxWait: time.Second}}},
+		},
 		{name: "batch", method: "POST", policy: Policy{Settings: Batch()}},
 		{name: "local-model", method: "POST", policy: Policy{Settings: LocalModel()}},
 		{
