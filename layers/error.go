@@ -36,17 +36,36 @@ func (s Sent) String() string {
 
 // The reasons why a call was not sent again; see [Error] and [Call.Reason].
 const (
-	ReasonDeadline      = "deadline exhausted"
-	ReasonAttempts      = "attempts exhausted"
-	ReasonBudget        = "budget exhausted"
+	// ReasonDeadline: too little is left of the deadline for the wait that comes
+	// next, or for another attempt after it; it need not have passed yet. A longer
+	// Deadline gives room, or a shorter Timeouts.Read.
+	ReasonDeadline = "deadline exhausted"
+	// ReasonAttempts: there were as many as Retry.MaxAttempts.
+	ReasonAttempts = "attempts exhausted"
+	// ReasonBudget: the origin has had the extra sends that it may have; see
+	// Retry.Budget.
+	ReasonBudget = "budget exhausted"
+	// ReasonNotReplayable: the body cannot be sent again, as it has no GetBody and
+	// did not fit Retry.Buffer.
 	ReasonNotReplayable = "not replayable"
-	ReasonNotSafe       = "not safe"
-	ReasonNotRetryable  = "not retryable"
-	ReasonHint          = "hint above limit"
-	ReasonMaxWait       = "longest wait exceeded"
-	ReasonCost          = "cost above burst"
-	ReasonCircuit       = "circuit open"
-	ReasonInFlight      = "in-flight limit reached"
+	// ReasonNotSafe: the server may have received the request, and doing it twice
+	// may do harm, as with a POST. An Idempotency-Key makes it safe, or
+	// Retry.Idempotent on its route.
+	ReasonNotSafe = "not safe"
+	// ReasonNotRetryable: sending it again would not help, as with a certificate
+	// that is not trusted, or Retry.Check says so.
+	ReasonNotRetryable = "not retryable"
+	// ReasonHint: the server asked for a longer wait than Retry.MaxHint.
+	ReasonHint = "hint above limit"
+	// ReasonMaxWait: the wait for a turn or a slot would be longer than its
+	// MaxWait.
+	ReasonMaxWait = "longest wait exceeded"
+	// ReasonCost: the request takes more units of a budget than its Burst.
+	ReasonCost = "cost above burst"
+	// ReasonCircuit: the breaker refuses calls to the origin for now.
+	ReasonCircuit = "circuit open"
+	// ReasonInFlight: there is no free slot, and InFlight.MaxWait is Off.
+	ReasonInFlight = "in-flight limit reached"
 )
 
 // Error is how a call fails, unless its caller ended it: then the caller's own
