@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 )
 
 // Log returns an [Observer] that writes one line for each call when it has
@@ -19,8 +20,12 @@ import (
 // call that failed. A redirect hop is a call of its own.
 //
 // The attributes are route, attempts, took, and where there is something to say:
-// status, error, reason, first_content, and waits, a group with what the call
-// waited for and how long. No URL, header or body is among them.
+// status, error, reason, first_content, and two groups that account for the time:
+// waits, with what the call waited for and how long, and phases, with how long
+// its sends were in each phase, from a millisecond on. What is called body there
+// runs from the headers to the end of the body, the caller's own time between
+// two Reads included. Sends that compete add up. No URL, header or body is among
+// them.
 func Log(l *slog.Logger) Observer {
 	to := logger{l}
 	return Observers(NewTracer(to.call), ObserverFunc(to.circuit))
@@ -40,6 +45,9 @@ func (l logger) call(ctx context.Context, t Trace) {
 	case t.Attempts > 1:
 		level = slog.LevelInfo
 	}
+	if !l.to().Enabled(ctx, level) {
+		return
+	}
 	attrs := append(make([]slog.Attr, 0, 8),
 		slog.String("route", t.Route), slog.Int("attempts", t.Attempts), slog.Duration("took", t.End.Sub(t.Start)))
 	if t.Status > 0 {
@@ -57,15 +65,23 @@ func (l logger) call(ctx context.Context, t Trace) {
 			break
 		}
 	}
-	var waits []slog.Attr
-	waited := t.Waited()
-	for _, p := range slices.Sorted(maps.Keys(waited)) {
-		waits = append(waits, slog.Duration(string(p), waited[p]))
+	attrs = append(attrs, group("waits", t.Waited(), 0)...)
+	attrs = append(attrs, group("phases", total(t.parts(), KindPhase), time.Millisecond)...)
+	l.to().LogAttrs(ctx, level, text, attrs...)
+}
+
+// group returns what took so long at least, as an attribute; none if nothing did.
+func group(name string, took map[Phase]time.Duration, least time.Duration) []slog.Attr {
+	var list []slog.Attr
+	for _, p := range slices.Sorted(maps.Keys(took)) {
+		if took[p] >= least {
+			list = append(list, slog.Duration(string(p), took[p]))
+		}
 	}
-	if waits != nil {
-		attrs = append(attrs, slog.Attr{Key: "waits", Value: slog.GroupValue(waits...)})
+	if list == nil {
+		return nil
 	}
-	l.write(ctx, level, text, attrs)
+	return []slog.Attr{{Key: name, Value: slog.GroupValue(list...)}}
 }
 
 func (l logger) circuit(ctx context.Context, e Event) {
@@ -80,13 +96,12 @@ func (l logger) circuit(ctx context.Context, e Event) {
 			attrs = append(attrs, slog.Duration("for", e.Wait))
 		}
 	}
-	l.write(ctx, level, "circuit changed", attrs)
+	l.to().LogAttrs(ctx, level, "circuit changed", attrs...)
 }
 
-func (l logger) write(ctx context.Context, level slog.Level, text string, attrs []slog.Attr) {
-	to := l.Logger
-	if to == nil {
-		to = slog.Default()
+func (l logger) to() *slog.Logger {
+	if l.Logger == nil {
+		return slog.Default()
 	}
-	to.LogAttrs(ctx, level, text, attrs...)
+	return l.Logger
 }

@@ -58,13 +58,7 @@ func failure(err error) string {
 
 // Waited returns how long the call waited for each thing that it waited for.
 func (t *Trace) Waited() map[Phase]time.Duration {
-	waited := map[Phase]time.Duration{}
-	for _, s := range t.Spans {
-		if s.Kind == KindWait {
-			waited[s.Phase] += s.End.Sub(s.Start)
-		}
-	}
-	return waited
+	return total(t.Spans, KindWait)
 }
 
 // Tracer is an [Observer] that makes a Trace of each call, and hands it over

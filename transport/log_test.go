@@ -53,7 +53,7 @@ func TestLog(t *testing.T) {
 			}
 		}
 		send := func() { get(t, c, tr) }
-		want("an answer", send, `level=DEBUG msg="call answered" route=api attempts=1 took=3s status=200`)
+		want("an answer", send, `level=DEBUG msg="call answered" route=api attempts=1 took=3s status=200 phases.body=2s phases.read=1s`)
 		want("a retry", send, `level=INFO msg="call answered" route=api attempts=2 took=3s status=200 waits.backoff=3s`)
 		want("a status", func() {
 			req := request(t, t.Context(), "POST", url, nil)
@@ -68,7 +68,7 @@ func TestLog(t *testing.T) {
 			}
 			_, _ = io.ReadAll(resp.Body)
 			resp.Body.Close()
-		}, `level=INFO msg="call given up" route=api attempts=1 took=3s status=200 error="context canceled" waits.rate=1s`)
+		}, `level=INFO msg="call given up" route=api attempts=1 took=3s status=200 error="context canceled" waits.rate=1s phases.body=1s phases.read=1s`)
 		want("a body that its caller does not read", func() {
 			resp, err := tr.RoundTrip(request(t, t.Context(), "GET", url, nil))
 			if err != nil {
@@ -79,13 +79,13 @@ func TestLog(t *testing.T) {
 		want("a deadline", func() {
 			c.Add(time.Second)
 			_, _ = tr.RoundTrip(request(t, t.Context(), http.MethodGet, url+"?secret=s3cret", nil))
-		}, `level=ERROR msg="call failed" route=api attempts=1 took=10s error="deadline exceeded after 10s, in phase read of attempt 1 (deadline exhausted)" reason="deadline exhausted"`)
+		}, `level=ERROR msg="call failed" route=api attempts=1 took=10s error="deadline exceeded after 10s, in phase read of attempt 1 (deadline exhausted)" reason="deadline exhausted" phases.read=10s`)
 		want("a circuit that opens", func() {
 			_, _ = tr.RoundTrip(request(t, t.Context(), http.MethodGet, url, nil))
 			_, _ = tr.RoundTrip(request(t, t.Context(), http.MethodGet, url, nil))
-		}, `level=ERROR msg="call failed" route=api attempts=1 took=10s error="deadline exceeded after 10s, in phase read of attempt 1 (deadline exhausted)" reason="deadline exhausted"`,
+		}, `level=ERROR msg="call failed" route=api attempts=1 took=10s error="deadline exceeded after 10s, in phase read of attempt 1 (deadline exhausted)" reason="deadline exhausted" phases.read=10s`,
 			`level=WARN msg="circuit changed" route=api state=open for=10s`,
-			`level=ERROR msg="call failed" route=api attempts=1 took=10s error="deadline exceeded after 10s, in phase read of attempt 1 (deadline exhausted)" reason="deadline exhausted"`)
+			`level=ERROR msg="call failed" route=api attempts=1 took=10s error="deadline exceeded after 10s, in phase read of attempt 1 (deadline exhausted)" reason="deadline exhausted" phases.read=10s`)
 		want("a circuit that is forced", tr.Breakers()[0].ForceClosed, `level=INFO msg="circuit changed" route="" state=closed`)
 	})
 }

@@ -36,6 +36,7 @@ func newWitness() *witness {
 	w := new(witness)
 	traced := layers.NewTracer(func(_ context.Context, t layers.Trace) {
 		w.say("trace", fmt.Sprintf("%+v", t))
+		w.say("trace", t.String())
 		w.chain("trace", t.Err)
 		for _, s := range t.Spans {
 			w.chain("span", s.Err)

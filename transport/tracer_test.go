@@ -54,6 +54,7 @@ func TestTracer(t *testing.T) {
 		equal(t, "calls that go on", len(live), 1)
 		equal(t, "the trace so far", spans(live[0]), "send #1 0s-\nphase #1 pool 0s\nphase #1 write 0s\nphase #1 read 0s-\n")
 		equal(t, "the sends so far", live[0].Attempts, 1)
+		equal(t, "the trace so far as text", live[0].String(), "route \"all\", goes on, sends: 1\n       0s  send #1 goes on\n       0s  read #1 goes on\n")
 		<-done
 		equal(t, "calls that go on", len(tracer.Live()), 0)
 		equal(t, "calls that ended", len(traces), 1)
@@ -70,6 +71,15 @@ phase #2 write 5s
 phase #2 read 5s-6s
 `, "\n"))
 		equal(t, "the waits", fmt.Sprint(trace.Waited()), "map[backoff:3s]")
+		equal(t, "the trace as text", trace.String(), strings.TrimLeft(`
+route "all", 8s, sends: 2: 200
+       0s  send #1 2s, 503
+       0s  read #1 2s
+       2s  backoff 3s
+       5s  send #2 3s, 200
+       5s  read #2 1s
+       6s  body #2 2s
+`, "\n"))
 		trace.Spans = nil
 		equal(t, "the rest", fmt.Sprintf("%+v", trace), fmt.Sprintf("%+v", layers.Trace{
 			Route: "all", Start: c.Now().Add(-8 * time.Second), End: c.Now(), Deadline: c.Now().Add(12 * time.Second), Attempts: 2, Status: 200,
