@@ -46,7 +46,8 @@ func (e *ParseError) Error() string {
 // "route", and "off" is what [Off] is in Go, where it means something. What is
 // left out inherits, so that a zero, which says nothing else, is refused; so are
 // unknown keys, duplicates and data after the policy. Functions cannot be
-// written.
+// written, and presets have no name here: json.Marshal of a Policy writes one
+// out, as a file to start from.
 //
 // Its error joins a [*ParseError] for every fault that was found: all of them,
 // up to a hundred, in JSON that is well formed, and otherwise those up to where

@@ -20,7 +20,11 @@ const (
 type Toggle = stream.Toggle
 
 // Stream is the section of the stream guard. Its main setting is Enabled: no
-// number enables it. [Defaults] has its numbers.
+// number enables it. Once it is on, the defaults are: FirstContent and Gap 2 min;
+// PingedGap, ThinkingGap and ToolGap 5 min; Linger 5 s; no MinRate, else its
+// window 30 s; Hold Off, else HoldLimit 256 KiB. Whoever shortens Gap may want to
+// shorten the three longer ones too: each applies in place of it. Off is no
+// limit; MinRateWindow and HoldLimit need one.
 type Stream = stream.Limits
 
 // Settings is everything that a policy, a route, a view or a call can say about
