@@ -36,6 +36,7 @@ func ExampleRun() {
 			resp.Body.Close()
 		})
 	}
+	// Output:
 }
 
 func ExampleDrip() {
