@@ -20,7 +20,7 @@ type Options struct {
 	// Watch is the transport's observer, or one of its observers. Nil: no calls
 	// are shown, and no lines of the last minutes.
 	Watch *Watch
-	// Recorder is another. Nil: no distributions are shown.
+	// Recorder is another of its observers, and has the latencies. Nil: no distributions are shown.
 	Recorder *derive.Recorder
 	// Derive says how limits are derived from what the recorder has.
 	Derive derive.Options
