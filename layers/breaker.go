@@ -114,10 +114,10 @@ func (s State) String() string {
 //
 // It is safe for concurrent use.
 type Breaker struct {
-	env     *Env
-	id      policy.StateID
-	key     stateKey
-	calm    atomic.Int64 // the era, while the circuit is closed by itself; else -1
+	env  *Env
+	id   policy.StateID
+	key  stateKey
+	calm atomic.Int64 // the era, while the circuit is closed by itself; else -1
 
 	mu     sync.Mutex
 	set    policy.Breaker
