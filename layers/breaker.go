@@ -259,7 +259,7 @@ func (b *Breaker) Rests() (idle, free bool) {
 
 // Admit implements Circuit.
 func (b *Breaker) Admit(ctx context.Context, extra bool, p *Pass) (wait time.Duration, admitted bool) {
-	if era := b.calm.Load(); era >= 0 && !p.probe {
+	if era := b.calm.Load(); era >= 0 { // and no probe is under way
 		*p = Pass{by: b, era: int(era)}
 		return 0, true
 	}

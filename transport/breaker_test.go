@@ -564,6 +564,33 @@ func TestShorterWindow(t *testing.T) {
 	}
 }
 
+// TestShorterWindowForgets: a shorter window does not keep what has happened
+// before it.
+func TestShorterWindowForgets(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(500).Forever())
+		pol := func(w time.Duration) policy.Policy {
+			return fragile(func(s *policy.Settings) {
+				s.Breaker = policy.Breaker{Ratio: 0.5, MinRequests: 20, Window: w, OpenJitter: policy.Off}
+			})
+		}
+		tr := newTransport(t, c, up, pol(100*time.Second))
+		for range 15 {
+			get(t, c, tr)
+		}
+		c.Add(50 * time.Second)
+		if err := tr.Update(pol(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		for range 19 {
+			get(t, c, tr)
+		}
+		equal(t, "the state after 19 failures in the window", tr.Breakers()[0].State(), layers.StateClosed)
+		get(t, c, tr)
+		equal(t, "the state after 20", tr.Breakers()[0].State(), layers.StateOpen)
+	})
+}
+
 // TestRatioJitter: a success that completes the number opens with jitter too.
 func TestRatioJitter(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
