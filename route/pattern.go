@@ -143,8 +143,14 @@ func checkHost(host string) (reason string) {
 	}
 	if strings.HasPrefix(name, "[") {
 		inner, closed := strings.CutSuffix(name[1:], "]")
-		if addr, err := netip.ParseAddr(inner); !closed || err != nil || !addr.Is6() {
+		addr, err := netip.ParseAddr(inner)
+		if !closed || err != nil || !addr.Is6() {
 			return fmt.Sprintf("%q is no IPv6 address in brackets", name)
+		}
+		for _, c := range []byte(addr.Zone()) { // RFC 6874 section 2
+			if !isAlphanumeric(c) && !strings.ContainsRune("-._~", rune(c)) {
+				return fmt.Sprintf("%q cannot stand in the zone of an IPv6 address", c)
+			}
 		}
 		return ""
 	}

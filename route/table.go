@@ -115,6 +115,9 @@ func (t *Table[V]) trees(dst []*node[V], host string) []*node[V] {
 		return dst
 	}
 	name, port := splitHost(host)
+	if _, _, more := cutPort(name); more { // it is no host, and must not look like one with a port
+		return dst
+	}
 	var buf [256]byte // the longest domain name is of 253 bytes
 	key := appendLower(buf[:0], name)
 	if port != "" {
