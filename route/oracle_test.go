@@ -72,6 +72,9 @@ func (o oracle) matchesHost(host string) bool {
 	if o.port != "" && o.port != port {
 		return false
 	}
+	if o.name != "" && strings.Contains(name[strings.LastIndex(name, "]")+1:], ":") { // it is no host
+		return false
+	}
 	upper := []byte(name)
 	for i, c := range upper {
 		if strings.IndexByte("ABCDEFGHIJKLMNOPQRSTUVWXYZ", c) >= 0 {
