@@ -114,10 +114,13 @@ func (a *api) exceeded(w io.Writer) error {
 }
 
 // unused looks for quota that was left. After each change there is a while to
-// get over it.
+// get over it, and what is left of an act says nothing if it is short.
 func (a *api) unused(w io.Writer, acts []act) (err error) {
 	for _, act := range acts {
-		from := act.from + (act.to-act.from)/4
+		from := act.from + max((act.to-act.from)/4, 2*time.Second)
+		if act.to-from < time.Second {
+			continue
+		}
 		n := 0
 		for _, s := range a.sends {
 			if s.at >= from && s.at < act.to && !s.refused {

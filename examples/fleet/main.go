@@ -5,7 +5,7 @@
 // exits with status 1 if the quota was ever exceeded by more than the burst, or
 // if less than 90 % of it was used while there was nothing to recover from.
 //
-//	go run -C examples/fleet . -for 60s
+// What the processes run is in the folder worker, a module of its own.
 package main
 
 //ci:args -for 20s
@@ -31,32 +31,32 @@ const (
 )
 
 func main() {
-	if redis := os.Getenv("FLEET_REDIS"); redis != "" {
-		if err := work(redis, os.Getenv("FLEET_API"), os.Getenv("FLEET_PROCESS")); err != nil {
-			fmt.Fprintln(os.Stderr, "fleet:", err)
-			os.Exit(1)
-		}
-		return
-	}
 	length := flag.Duration("for", 20*time.Second, "how long the fleet calls")
+	worker := flag.String("worker", "", "folder of the worker's source; empty: the go command finds it")
 	flag.Parse()
-	if err := run(os.Stdout, *length); err != nil {
+	if err := run(os.Stdout, *worker, *length); err != nil {
 		fmt.Fprintln(os.Stderr, "fleet:", err)
 		os.Exit(1)
 	}
 }
 
 // run starts everything, and breaks some of it.
-func run(out io.Writer, length time.Duration) error {
+func run(out io.Writer, source string, length time.Duration) error {
 	w := &lines{w: out}
-	redis, err := startRedis()
+	dir, err := os.MkdirTemp("", "fleet")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		redis.kill()
-		_ = os.RemoveAll(redis.dir)
-	}()
+	defer os.RemoveAll(dir)
+	redis, err := startRedis(dir)
+	if err != nil {
+		return err
+	}
+	defer redis.kill()
+	worker, err := build(w, source, dir)
+	if err != nil {
+		return err
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func run(out io.Writer, length time.Duration) error {
 		}
 	}()
 	for i := range fleet {
-		p, err := startProcess(w, redis.addr, "http://"+listener.Addr().String(), strconv.Itoa(i+1))
+		p, err := startProcess(w, worker, redis.addr, "http://"+listener.Addr().String(), strconv.Itoa(i+1))
 		if err != nil {
 			return err
 		}
@@ -134,13 +134,8 @@ func (p *process) kill() {
 	p.cmd = nil
 }
 
-func startProcess(w io.Writer, redis, api, name string) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), "FLEET_REDIS="+redis, "FLEET_API="+api, "FLEET_PROCESS="+name)
+func startProcess(w io.Writer, worker, redis, api, name string) (*process, error) {
+	cmd := exec.Command(worker, "-redis", redis, "-api", api, "-name", name, "-quota", strconv.Itoa(quota), "-burst", strconv.Itoa(burst/2))
 	cmd.Stdout, cmd.Stderr = w, w
 	if _, err := cmd.StdinPipe(); err != nil { // which ends with this process, and the other with it
 		return nil, err
@@ -155,19 +150,15 @@ type redisServer struct {
 	addr, dir string
 }
 
-func startRedis() (*redisServer, error) {
+func startRedis(dir string) (*redisServer, error) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
-		return nil, errors.New("redis-server is not installed: on Debian, apt-get install redis-server")
+		return nil, errors.New("redis-server is not to be found: install it, on Debian with apt-get install redis-server, on macOS with brew install redis, or put it on the PATH")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	_ = l.Close()
-	dir, err := os.MkdirTemp("", "fleet")
-	if err != nil {
-		return nil, err
-	}
 	r := &redisServer{addr: l.Addr().String(), dir: dir}
 	return r, r.start()
 }

@@ -3,21 +3,11 @@ package main
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 )
-
-// TestMain is also the main of the processes of the fleet.
-func TestMain(m *testing.M) {
-	if redis := os.Getenv("FLEET_REDIS"); redis != "" {
-		if err := work(redis, os.Getenv("FLEET_API"), os.Getenv("FLEET_PROCESS")); err != nil {
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
 
 // TestFleet: the quota is kept to, whatever is killed. How much of it is used
 // is left to the program, and to a machine that has the time.
@@ -26,9 +16,43 @@ func TestFleet(t *testing.T) {
 		t.Skip("redis-server is not installed: apt-get install redis-server")
 	}
 	var out strings.Builder
-	err := run(&out, 10*time.Second)
+	err := run(&out, "", 10*time.Second)
 	t.Logf("\n%s", &out)
-	if err != nil && strings.Contains(err.Error(), "sends in a second") {
+	if err != nil && !strings.Contains(err.Error(), "of the quota was used") {
 		t.Error(err)
+	}
+}
+
+// TestMissing: what is missing is named, and what to do about it.
+func TestMissing(t *testing.T) {
+	command, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip(err)
+	}
+	elsewhere := t.TempDir()
+	t.Chdir(elsewhere) // which is in no module
+	_, err = build(t.Output(), "", elsewhere)
+	says(t, err, "-worker DIR/examples/fleet/worker")
+	_, err = build(t.Output(), elsewhere, elsewhere)
+	says(t, err, "-worker DIR/examples/fleet/worker")
+
+	t.Setenv("PATH", elsewhere)
+	_, err = startRedis(elsewhere)
+	says(t, err, "apt-get install redis-server")
+	_, err = build(t.Output(), "", elsewhere)
+	says(t, err, "install Go")
+
+	t.Setenv("PATH", filepath.Dir(command))
+	if err := os.WriteFile("go.mod", []byte("module broken\n\ngo 1.26\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = build(t.Output(), elsewhere, elsewhere)
+	says(t, err, "no Go files")
+}
+
+func says(t *testing.T, err error, what string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), what) {
+		t.Errorf("the error does not say %q: %v", what, err)
 	}
 }

@@ -1,4 +1,4 @@
-module github.com/weir-go/weir/examples/fleet
+module github.com/weir-go/weir/examples/fleet/worker
 
 go 1.26.0
 
@@ -6,7 +6,6 @@ require (
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/weir-go/weir v0.0.0
 	github.com/weir-go/weir/layers/redis v0.0.0
-	golang.org/x/time v0.16.0
 )
 
 require (
@@ -18,9 +17,10 @@ require (
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/sync v0.25.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
 )
 
 replace (
-	github.com/weir-go/weir => ../..
-	github.com/weir-go/weir/layers/redis => ../../layers/redis
+	github.com/weir-go/weir => ../../..
+	github.com/weir-go/weir/layers/redis => ../../../layers/redis
 )
