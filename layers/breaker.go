@@ -114,10 +114,11 @@ func (s State) String() string {
 //
 // It is safe for concurrent use.
 type Breaker struct {
-	env  *Env
-	id   policy.StateID
-	key  stateKey
-	calm atomic.Int64 // the era, while the circuit is closed by itself; else -1
+	shown Shown // of a Store, whose circuit this is to be seen; nil: it is this one
+	env   *Env
+	id    policy.StateID
+	key   stateKey
+	calm  atomic.Int64 // the era, while the circuit is closed by itself; else -1
 
 	mu     sync.Mutex
 	set    policy.Breaker
@@ -135,7 +136,7 @@ type Breaker struct {
 	probes []*Pass     // under way
 	good   int         // that succeeded
 
-	shown   State // what was told last
+	said    State // what was told last
 	changes []change
 	telling bool
 }
@@ -177,7 +178,7 @@ var circuits = kind[Circuit]{
 }
 
 func newBreaker(e *Env, key stateKey, set policy.Breaker) *Breaker {
-	b := &Breaker{env: e, key: key, set: set, shown: StateClosed, draw: e.Rand()}
+	b := &Breaker{env: e, key: key, set: set, said: StateClosed, draw: e.Rand()}
 	b.core = b.engine()
 	return b
 }
@@ -232,8 +233,22 @@ func (b *Breaker) settleCalm() {
 	}
 }
 
+// shownAs returns a Breaker that is to be seen and switched in the place of a
+// circuit of a Store.
+func shownAs(c Shown, id policy.StateID, key string) *Breaker {
+	b := &Breaker{shown: c, id: id, key: stateKey{name: key}}
+	b.calm.Store(-1)
+	return b
+}
+
 // Set implements Circuit.
-func (b *Breaker) Set(set policy.Breaker) { b.apply(set)() }
+func (b *Breaker) Set(set policy.Breaker) {
+	if b.shown != nil {
+		b.shown.Set(set)
+		return
+	}
+	b.apply(set)()
+}
 
 // apply applies numbers. What it returns tells the observer, who may call back.
 func (b *Breaker) apply(set policy.Breaker) (tell func()) {
@@ -251,6 +266,9 @@ func (b *Breaker) apply(set policy.Breaker) (tell func()) {
 
 // Rests implements Handle.
 func (b *Breaker) Rests() (idle, free bool) {
+	if b.shown != nil {
+		return b.shown.Rests()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	free = b.inner == gobreaker.StateClosed && b.forced == 0
@@ -262,6 +280,9 @@ func (b *Breaker) Admit(ctx context.Context, extra bool, p *Pass) (wait time.Dur
 	if era := b.calm.Load(); era >= 0 { // and no probe is under way
 		*p = Pass{by: b, era: int(era)}
 		return 0, true
+	}
+	if b.shown != nil {
+		return b.shown.Admit(ctx, extra, p)
 	}
 	b.mu.Lock()
 	now := b.env.now()
@@ -339,6 +360,9 @@ func (b *Breaker) Sent(p *Pass) {
 
 // Open implements Circuit.
 func (b *Breaker) Open() (wait time.Duration, open bool) {
+	if b.shown != nil {
+		return b.shown.Open()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.refuses(b.env.now())
@@ -461,10 +485,10 @@ func (o outcome) verdict() Verdict {
 // which must be held, is free.
 func (b *Breaker) show(ctx context.Context, now instant) {
 	s := b.state(now)
-	if s == b.shown || s == StateHalfOpen && len(b.probes) == 0 && b.shown == StateOpen {
+	if s == b.said || s == StateHalfOpen && len(b.probes) == 0 && b.said == StateOpen {
 		return
 	}
-	b.shown = s
+	b.said = s
 	if b.env.Observer == nil {
 		return
 	}
@@ -524,6 +548,9 @@ func (b *Breaker) Key() string { return b.key.String() }
 
 // State returns the state of the circuit, as the next send would find it.
 func (b *Breaker) State() State {
+	if b.shown != nil {
+		return b.shown.Status().State
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.state(b.env.now())
@@ -531,6 +558,11 @@ func (b *Breaker) State() State {
 
 // Status returns the circuit as it stands.
 func (b *Breaker) Status() BreakerStatus {
+	if b.shown != nil {
+		s := b.shown.Status()
+		s.ID, s.Key = b.id, b.key.String()
+		return s
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.env.now()
@@ -554,6 +586,10 @@ func (b *Breaker) ForceClosed() { b.force(StateClosed) }
 func (b *Breaker) Auto() { b.force(0) }
 
 func (b *Breaker) force(s State) {
+	if b.shown != nil {
+		b.shown.Force(s)
+		return
+	}
 	b.mu.Lock()
 	b.forced = s
 	b.settleCalm()

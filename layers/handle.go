@@ -102,6 +102,17 @@ type Circuit interface {
 	Set(b policy.Breaker)
 }
 
+// Shown is what a circuit of a [Store] may also be, to be seen and switched by
+// hand: see [Env.Breakers].
+type Shown interface {
+	Circuit
+	// Status returns the circuit as it stands. Its ID and Key are filled in.
+	Status() BreakerStatus
+	// Force has it open or closed in this process, whatever the sends say; zero
+	// ends that.
+	Force(s State)
+}
+
 // Pass is the admission of one send by a [Circuit].
 type Pass struct {
 	by Settler

@@ -78,11 +78,17 @@ func (e *Env) RetryBudgets() []RetryBudgetStatus {
 	return list
 }
 
-// Breakers returns the circuits that are in use.
+// Breakers returns the circuits that are in use. A [Circuit] of a Store is among
+// them if it is [Shown].
 func (e *Env) Breakers() []*Breaker {
-	return statusOf(e, func(_ policy.StateID, _ string, c Circuit) (*Breaker, bool) {
-		b, ok := c.(*Breaker)
-		return b, ok
+	return statusOf(e, func(id policy.StateID, key string, c Circuit) (*Breaker, bool) {
+		switch c := c.(type) {
+		case *Breaker:
+			return c, true
+		case Shown:
+			return shownAs(c, id, key), true
+		}
+		return nil, false
 	})
 }
 

@@ -28,14 +28,14 @@ type bucket struct {
 
 	mu      sync.Mutex
 	rate    policy.Rate
-	slots   []slot   // in order
-	taken   []slot   // lately, for refunds
-	back    []string // to be given back
-	waiting []*turn  // in the order of their tickets
-	asked   int      // slots, in the exchange under way
-	since   instant  // when the first slot was wanted that has not come; 0: none
-	paused  instant  // no turn before this
-	tell    bool     // of the pause
+	slots   slots   // that are reserved or leased
+	taken   slots   // lately, for refunds, in this order
+	back    slots   // to be given back
+	waiting []*turn // in the order of their tickets
+	asked   int     // slots, in the exchange under way
+	since   instant // when the first slot was wanted that has not come; 0: none
+	paused  instant // no turn before this
+	tell    bool    // of the pause
 	telling bool
 	cold    bool // there has been a fallback
 	chill   bool // and it was said in the exchange under way
@@ -47,7 +47,7 @@ type bucket struct {
 	next    instant // when the next slot would be due
 	rivals  int     // processes that wait, this one included
 	version float64 // of the state
-	floor   float64 // the end of the line
+	floor   instant // the end of the line
 
 	// Calls of the last times of leaseAhead.
 	recent, earlier int
@@ -70,7 +70,6 @@ type turn struct {
 	signal  chan struct{}
 	told    instant // when it asks again; -1: it has not been told
 	granted bool
-	got     []slot
 	refused time.Duration
 	inner   layers.Turn // in b.local
 }
@@ -79,22 +78,13 @@ func newBucket(s *Store, name string, r policy.Rate) *bucket {
 	return &bucket{s: s, name: name, rate: r, rivals: 1, era: "0"}
 }
 
-// numbers returns the time of one turn in microseconds, and the burst.
-func (b *bucket) numbers() (period float64, burst int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.period(), b.rate.Burst
-}
-
+// period is the time of one turn, in microseconds.
 func (b *bucket) period() float64 { return 1e6 / b.rate.PerSecond }
 
 func (b *bucket) turns(n int) time.Duration { return micros(float64(n) * b.period()) }
 
 // ahead is how many turns may be leased ahead.
 func (b *bucket) ahead() int { return int(b.rate.PerSecond * leaseAhead.Seconds()) }
-
-// most is how many slots the bucket may hold.
-func (b *bucket) most() int { return max(1+b.ahead(), b.rate.Burst) }
 
 // dirty has the bucket take part in the next exchange.
 func (b *bucket) dirty() {
@@ -111,10 +101,11 @@ func (b *bucket) ask(probe bool) budgetRequest {
 	defer b.mu.Unlock()
 	now := b.s.now()
 	r := budgetRequest{
-		Period: b.period(), Burst: b.rate.Burst, Version: b.version, Floor: b.floor, Most: b.most(), Cold: b.cold, Era: b.era, Back: b.back,
+		Period: b.period(), Burst: b.rate.Burst, Version: b.version, Floor: max(0, float64((b.floor - now).Microseconds())),
+		Cold: b.cold, Era: b.era, Back: [][4]any{},
 	}
-	if r.Back == nil {
-		r.Back = []string{}
+	for _, o := range b.back {
+		r.Back = append(r.Back, [4]any{o.v, o.n, o.name, o.scale.period})
 	}
 	b.back = nil
 	b.chill = b.cold
@@ -137,7 +128,7 @@ func (b *bucket) lack() int {
 		}
 		need += t.n
 	}
-	have := len(b.slots) + b.asked
+	have := b.slots.turns() + b.asked
 	if need == 0 || have >= b.waiting[0].n && have > need/2 {
 		return 0
 	}
@@ -155,9 +146,9 @@ func (b *bucket) want(now instant) {
 }
 
 // answer takes what an exchange brought.
-func (b *bucket) answer(r *reply) {
+func (b *bucket) answer(r *reply, q budgetRequest) {
 	version, floor, era, left, next, rivals := r.number(), r.number(), r.word(), r.number(), r.number(), r.number()
-	got := r.slots(b)
+	got := r.slots(q)
 	if r.err != nil {
 		b.unanswered()
 		return
@@ -169,13 +160,16 @@ func (b *bucket) answer(r *reply) {
 	if left > 0 {
 		b.paused = max(b.paused, after(r.ended, micros(left)))
 	}
-	b.version, b.floor = version, floor
+	b.version, b.floor = version, after(r.ended, micros(floor))
 	b.known, b.at, b.next, b.rivals = true, r.ended, r.ended+micros(next), int(rivals)
 	if b.chill {
 		b.cold, b.chill = false, false
 	}
 	b.asked, b.since, b.telling = 0, 0, false
-	b.add(got)
+	b.slots = b.slots.add(got)
+	if q.Period != b.period() {
+		b.shed()
+	}
 	b.sweep(now)
 }
 
@@ -195,30 +189,40 @@ func (b *bucket) toEra(era string) {
 	}
 }
 
-func (b *bucket) add(list []slot) {
-	for _, n := range list {
-		i, _ := slices.BinarySearchFunc(b.slots, n.v, func(o slot, v float64) int { return cmp.Compare(o.v, v) })
-		b.slots = slices.Insert(b.slots, i, n)
-	}
-}
-
 // hand takes the slots that a send asked for: n of them are used, and the rest
 // is a lease.
-func (b *bucket) hand(got []slot, n int) {
+func (b *bucket) hand(got slots, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.note(got[:n])
-	b.add(got[n:])
+	used, rest := got.cut(n)
+	b.note(used)
+	b.slots = b.slots.add(rest)
 	b.serve(b.s.now())
 }
 
+// shed gives back what is of another rate.
+func (b *bucket) shed() {
+	b.giveBack(b.slots)
+	b.slots = nil
+}
+
 // note remembers what was taken.
-func (b *bucket) note(got []slot) {
+func (b *bucket) note(got slots) {
 	const most = 64
 	b.taken = append(b.taken, got...)
-	if n := len(b.taken) - max(most, b.rate.Burst); n > 0 {
-		b.taken = slices.Delete(b.taken, 0, n)
+	for len(b.taken) > most && b.taken.turns()-b.taken[0].n >= b.rate.Burst {
+		b.taken = slices.Delete(b.taken, 0, 1)
 	}
+}
+
+// late is how late n turns that are waited for may be used: not at all, if the
+// burst leaves them the time.
+func (b *bucket) late(n int, keeps bool) time.Duration {
+	late := lateness + b.turns(1)
+	if keeps { // for up to two turns
+		late += b.turns(2)
+	}
+	return max(0, late-b.turns(max(0, b.rate.Burst-n)))
 }
 
 // purge forgets the slots whose time is over. One that somebody waits for may
@@ -226,32 +230,29 @@ func (b *bucket) note(got []slot) {
 func (b *bucket) purge(now instant) {
 	late := time.Duration(0)
 	if len(b.waiting) > 0 {
-		late = lateness + b.turns(1)
-		if b.waiting[0].keeps { // for up to two turns
-			late += b.turns(2)
-		}
+		t := b.waiting[0]
+		late = b.late(t.n, t.keeps)
 	}
-	for len(b.slots) > 0 && after(b.slots[0].until, late) < now {
-		b.slots = b.slots[1:]
-	}
+	_, b.slots = b.slots.cut(b.slots.before(func(o slot, i int) bool { return after(o.until(i), late) < now }))
 }
 
 // there reports that n slots are due. They are used together, and so they must
 // not lie too far apart.
 func (b *bucket) there(now instant, n int) bool {
 	b.purge(now)
-	for n > 1 && len(b.slots) >= n && b.slots[n-1].due > b.slots[0].until+lateness+b.turns(1) {
-		b.back = append(b.back, b.slots[0].name)
+	for n > 1 && b.slots.turns() >= n && b.slots.due(n-1) > after(b.slots.until(0), b.late(n, false)) {
+		b.giveBack(b.slots[:1])
 		b.slots = b.slots[1:]
 	}
-	return now >= b.paused && len(b.slots) >= n && b.slots[n-1].due <= now
+	return now >= b.paused && b.slots.turns() >= n && b.slots.due(n-1) <= now
 }
 
-func (b *bucket) take(n int) []slot {
-	got := slices.Clone(b.slots[:n])
-	b.slots = b.slots[n:]
+func (b *bucket) giveBack(list slots) { b.back = append(b.back, list...) }
+
+func (b *bucket) take(n int) {
+	var got slots
+	got, b.slots = b.slots.cut(n)
 	b.note(got)
-	return got
 }
 
 // serve lets those go whose turn has come, and asks for what is lacking.
@@ -262,7 +263,7 @@ func (b *bucket) serve(now instant) {
 	for len(b.waiting) > 0 {
 		t := b.waiting[0]
 		if b.there(now, t.n) && !t.keeps {
-			t.got = b.take(t.n)
+			b.take(t.n)
 			t.granted = true
 			b.waiting = b.waiting[1:]
 			t.wake()
@@ -285,8 +286,8 @@ func (b *bucket) when(now instant, t *turn) instant {
 	switch {
 	case b.there(now, t.n):
 		return 0
-	case len(b.slots) >= t.n:
-		return max(b.slots[t.n-1].due, b.paused)
+	case b.slots.turns() >= t.n:
+		return max(b.slots.due(t.n-1), b.paused)
 	case b.since > 0:
 		return b.since + b.s.opts.Timeout
 	}
@@ -300,15 +301,15 @@ func (b *bucket) release(now instant) {
 	for _, t := range b.waiting {
 		need += t.n
 	}
-	for len(b.slots) > need && b.slots[len(b.slots)-1].due > now {
-		last := len(b.slots) - 1
-		b.back = append(b.back, b.slots[last].name)
-		b.slots = b.slots[:last]
+	if keep := max(need, b.slots.before(func(o slot, i int) bool { return o.due(i) <= now })); keep < b.slots.turns() {
+		var rest slots
+		b.slots, rest = b.slots.cut(keep)
+		b.giveBack(rest)
 	}
 	if len(b.back) > 0 {
 		b.dirty()
 	}
-	if len(b.slots) > need && !b.tidying {
+	if b.slots.turns() > need && !b.tidying {
 		b.tidying = true
 		b.s.clock.AfterFunc(leaseAhead, b.tidy)
 	}
@@ -322,9 +323,7 @@ func (b *bucket) tidy() {
 	now := b.s.now()
 	b.purge(now)
 	if len(b.waiting) == 0 && now-b.last >= leaseAhead {
-		for _, o := range b.slots {
-			b.back = append(b.back, o.name)
-		}
+		b.giveBack(b.slots)
 		b.slots = nil
 	}
 	b.release(now)
@@ -395,18 +394,19 @@ func (b *bucket) TakeAll(ctx context.Context, claims []layers.Claim) bool {
 // comes predicts when the m-th turn from now comes. Those beyond the slots that
 // are there are shared with the processes that wait too.
 func (b *bucket) comes(now instant, m int) instant {
-	if m <= len(b.slots) {
-		return max(b.slots[m-1].due, b.paused)
+	have := b.slots.turns()
+	if m <= have {
+		return max(b.slots.due(m-1), b.paused)
 	}
 	at := now
 	if b.known {
 		at = b.next
 	}
-	if n := len(b.slots); n > 0 {
-		at = max(at, b.slots[n-1].due)
+	if have > 0 {
+		at = max(at, b.slots.due(have-1))
 	}
 	at = max(at, b.paused)
-	return after(at, b.turns((m-len(b.slots)-1)*max(1, b.rivals)))
+	return after(at, b.turns((m-have-1)*max(1, b.rivals)))
 }
 
 func (b *bucket) queued() (n int) {
@@ -493,22 +493,19 @@ func (b *bucket) Refund(n int) {
 		b.local.Refund(n)
 		return
 	}
-	n = min(n, len(b.taken))
-	got := slices.Clone(b.taken[len(b.taken)-n:])
-	b.taken = b.taken[:len(b.taken)-n]
-	b.refund(got)
+	b.refund(n)
 }
 
-// refund keeps what can still be used, and gives back the rest: of it, only the
-// end of the line is of use to anyone.
-func (b *bucket) refund(got []slot) {
+// refund keeps of the turns that were taken last what can still be used, and
+// gives back the rest: of it, only the end of the line is of use to anyone.
+func (b *bucket) refund(n int) {
 	now := b.s.now()
+	var got slots
+	b.taken, got = b.taken.cut(max(0, b.taken.turns()-n))
 	for _, o := range got {
-		if o.until >= now {
-			b.add([]slot{o})
-		} else {
-			b.back = append(b.back, o.name)
-		}
+		over, good := slots{o}.cut(slots{o}.before(func(o slot, i int) bool { return o.until(i) < now }))
+		b.giveBack(over)
+		b.slots = b.slots.add(good)
 	}
 	b.known = b.known && len(b.back) == 0 // there may be more than was said
 	b.serve(now)
@@ -552,6 +549,9 @@ func (b *bucket) Set(r policy.Rate) {
 	if r.PerSecond == b.rate.PerSecond && r.Burst == b.rate.Burst {
 		return
 	}
+	if r.PerSecond != b.rate.PerSecond {
+		b.shed()
+	}
 	b.rate = r
 	b.known = false
 	if b.local != nil {
@@ -577,7 +577,7 @@ func (b *bucket) Status() layers.BudgetStatus {
 		PerSecond: b.rate.PerSecond, Burst: b.rate.Burst, Level: float64(b.rate.Burst), Waiting: len(b.waiting) + len(b.locals),
 	}
 	if b.known {
-		level := float64((now-b.next).Microseconds())/b.period() + 1 + float64(len(b.slots))
+		level := float64((now-b.next).Microseconds())/b.period() + 1 + float64(b.slots.turns())
 		s.Level = min(s.Level, level)
 	}
 	if now < b.paused {
@@ -612,7 +612,7 @@ func (t *turn) Due() (over bool, refused time.Duration, again time.Time) {
 		case over || t.told == never:
 		default:
 			again = b.s.epoch.Add(t.told)
-			late = t.told <= now && len(b.slots) < t.n
+			late = t.told <= now && b.slots.turns() < t.n
 		}
 	default: // a signal will come
 	}
@@ -668,10 +668,7 @@ func (t *turn) Leave() {
 		b.leaveLocal(t)
 	case t.granted:
 		t.granted = false
-		b.taken = slices.DeleteFunc(b.taken, func(o slot) bool {
-			return slices.ContainsFunc(t.got, func(g slot) bool { return g.name == o.name })
-		})
-		b.refund(t.got)
+		b.refund(t.n)
 	default:
 		b.waiting = slices.DeleteFunc(b.waiting, func(o *turn) bool { return o == t })
 		b.serve(b.s.now())

@@ -2,27 +2,15 @@ package redis
 
 import (
 	"context"
-	_ "embed"
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-
 	"github.com/weir-go/weir/layers"
 	"github.com/weir-go/weir/policy"
 )
-
-//go:embed circuit.lua
-var circuitSource string
-
-var steps = goredis.NewScript(circuitSource)
-
-var errDown = errors.New("redis: down")
 
 // circuit is a circuit in Redis. While it is closed, each process counts for
 // itself what it sees, without asking: the first for which that is enough opens
@@ -38,8 +26,10 @@ type circuit struct {
 	era     string
 	until   instant // it is open before this
 	current *era
-	opening bool // told, and not yet answered
-	probed  bool // and seen to be
+	opening bool         // told, and not yet answered
+	forced  layers.State // by hand; 0: it is not
+	first   *step        // the state in Redis is not yet known
+	probed  bool         // and seen to be
 	news    []layers.Event
 	telling bool
 }
@@ -67,12 +57,20 @@ type pass struct {
 
 // Admit implements layers.Circuit.
 func (c *circuit) Admit(ctx context.Context, extra bool, p *layers.Pass) (wait time.Duration, admitted bool) {
+	switch c.byHand() {
+	case layers.StateOpen:
+		return 0, false
+	case layers.StateClosed:
+		p.Grant(free{c}, false)
+		return 0, true
+	}
+	c.know(ctx)
 	down := c.s.down.Load()
 	if down && c.s.opts.Fallback != Share {
 		if c.s.opts.Fallback == Closed {
 			return c.s.retry(), false
 		}
-		p.Grant(free{}, false)
+		p.Grant(free{c}, false)
 		return 0, true
 	}
 	c.mu.Lock()
@@ -93,6 +91,9 @@ func (c *circuit) Admit(ctx context.Context, extra bool, p *layers.Pass) (wait t
 
 // Settle implements layers.Settler.
 func (l *pass) Settle(ctx context.Context, _ *layers.Pass, v layers.Verdict) {
+	if l.c.byHand() == layers.StateClosed {
+		v = layers.VerdictNeutral // nothing counts
+	}
 	l.era.local.Settle(ctx, &l.inner, v)
 	if wait, open := l.era.local.Open(); open {
 		l.c.trip(l.era, wait)
@@ -105,19 +106,19 @@ func (l *pass) Sent(*layers.Pass) { l.era.local.Sent(&l.inner) }
 // Stale implements layers.Settler.
 func (l *pass) Stale(*layers.Pass) bool {
 	l.c.mu.Lock()
-	old := l.era != l.c.current || l.c.state == layers.StateOpen && l.c.until > l.c.s.now()
+	old := l.c.forced == layers.StateOpen || l.era != l.c.current || l.c.state == layers.StateOpen && l.c.until > l.c.s.now()
 	l.c.mu.Unlock()
 	return old || l.era.local.Stale(&l.inner)
 }
 
 // free is the admission of a send that counts for nothing.
-type free struct{}
+type free struct{ c *circuit }
 
 // Settle implements layers.Settler.
 func (free) Settle(context.Context, *layers.Pass, layers.Verdict) {}
 
 // Stale implements layers.Settler.
-func (free) Stale(*layers.Pass) bool { return false }
+func (f free) Stale(*layers.Pass) bool { return f.c.byHand() == layers.StateOpen }
 
 // trip opens the circuit: here at once, and for all as soon as Redis knows.
 func (c *circuit) trip(e *era, wait time.Duration) {
@@ -149,7 +150,7 @@ func (c *circuit) probe(ctx context.Context, extra bool, p *layers.Pass) (wait t
 	}
 	began := c.s.now()
 	id := c.s.proc + ":" + strconv.FormatUint(rand.Uint64(), 36)
-	r, err := c.do("probe", id, "").await(ctx)
+	r, err := c.ask("probe", id).await(ctx)
 	switch {
 	case err != nil && ctx.Err() == nil && c.s.down.Load():
 		return c.Admit(ctx, extra, p) // by the fallback
@@ -198,11 +199,14 @@ func (p *probe) Sent(*layers.Pass) {
 func (p *probe) Stale(*layers.Pass) bool {
 	p.c.mu.Lock()
 	defer p.c.mu.Unlock()
-	return p.settled.Load() || p.era != p.c.era || p.c.s.now() >= p.lease
+	return p.settled.Load() || p.c.forced == layers.StateOpen || p.era != p.c.era || p.c.s.now() >= p.lease
 }
 
 // Open implements layers.Circuit.
 func (c *circuit) Open() (wait time.Duration, open bool) {
+	if by := c.byHand(); by != 0 {
+		return 0, by == layers.StateOpen
+	}
 	if c.s.down.Load() && c.s.opts.Fallback != Share {
 		return 0, c.s.opts.Fallback == Closed
 	}
@@ -227,10 +231,10 @@ func (c *circuit) Set(set policy.Breaker) {
 // Rests implements layers.Handle.
 func (c *circuit) Rests() (idle, free bool) {
 	c.mu.Lock()
-	state, local := c.state, c.current.local
+	closed, local := c.state == layers.StateClosed && c.forced == 0, c.current.local
 	c.mu.Unlock()
 	idle, free = local.Rests()
-	return idle && state == layers.StateClosed, free && state == layers.StateClosed
+	return idle && closed, free && closed
 }
 
 // show has the observer told of the state that is seen, on a goroutine of its
@@ -241,6 +245,8 @@ func (c *circuit) show() {
 	}
 	e := layers.Event{Kind: layers.KindBreaker, Phase: layers.PhaseBreaker, At: c.s.clock.Now(), State: c.state}
 	switch {
+	case c.forced != 0:
+		e.State = c.forced
 	case c.state == layers.StateOpen && c.probed:
 		e.State = layers.StateHalfOpen
 	case c.state == layers.StateOpen:
@@ -325,101 +331,67 @@ func (c *circuit) resync() {
 	c.do("look", "", "")
 }
 
-// look asks for the state, and waits for the answer if it may.
-func (c *circuit) look(ctx context.Context) {
-	if !c.s.down.Load() {
-		_, _ = c.do("look", "", "").await(ctx)
-	}
-}
-
-// step is one question about a circuit.
-type step struct {
-	c             *circuit
-	what, id, era string
-	done          chan struct{}
-	gone          atomic.Bool // nobody waits for the answer any more
-	r             stepReply
-	err           error
-}
-
-type stepReply struct {
-	state      layers.State
-	era        string
-	left, wait time.Duration
-	granted    bool
-}
-
-// do asks soon, and does not wait for the answer.
-func (c *circuit) do(what, id, era string) *step {
-	st := &step{c: c, what: what, id: id, era: era, done: make(chan struct{}), err: errDown}
-	select {
-	case c.s.steps <- st:
-	default: // too much at once
-		close(st.done)
-	}
-	return st
-}
-
-// await waits for the answer as long as a send may.
-func (st *step) await(ctx context.Context) (stepReply, error) {
-	s := st.c.s
-	timer := s.clock.Timer(s.opts.Timeout)
-	defer timer.Stop()
-	select {
-	case <-st.done:
-		return st.r, st.err
-	case <-ctx.Done():
-		st.gone.Store(true)
-		return stepReply{}, ctx.Err()
-	case <-timer.C:
-		st.gone.Store(true)
-		s.fail(errSlow)
-		return stepReply{}, errSlow
-	}
-}
-
-// stepping takes the steps, one after the other.
-func (s *Store) stepping() {
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case st := <-s.steps:
-			st.take()
-			if st.gone.Load() && st.r.granted {
-				st.c.do("neutral", st.id, st.r.era) // nobody makes that probe
-			}
-			close(st.done)
-		}
-	}
-}
-
-func (st *step) take() {
-	c := st.c
-	s := c.s
-	if s.down.Load() || st.gone.Load() {
+// look asks for the state of a circuit that is new here.
+func (c *circuit) look() {
+	if c.s.down.Load() {
 		return
 	}
 	c.mu.Lock()
-	set, known := c.set, c.until-s.now()
-	if c.state != layers.StateOpen {
-		known = 0
-	}
+	defer c.mu.Unlock()
+	c.first = c.ask("look", "")
+}
+
+// know waits for that answer, as long as a send may.
+func (c *circuit) know(ctx context.Context) {
+	c.mu.Lock()
+	first := c.first
 	c.mu.Unlock()
-	spread := 1 + max(0, set.OpenJitter)*rand.Float64()
-	text, err := steps.Run(s.ctx, s.client, []string{c.name, c.name + ":probes"},
-		st.what, st.id, st.era, set.Open.Microseconds(), set.OpenMax.Microseconds(), spread, max(1, set.Probes), s.channel(), max(0, known.Microseconds()),
-	).Text()
-	var state string
-	var left, wait float64
-	var granted int
-	if err == nil {
-		_, err = fmt.Sscan(text, &state, &st.r.era, &left, &granted, &wait)
-	}
-	if st.err = err; err != nil {
-		s.fail(err)
+	if first == nil {
 		return
 	}
-	st.r.state, st.r.left, st.r.wait, st.r.granted = stateOf(state), micros(left), micros(wait), granted == 1
-	c.apply(st.r.state, st.r.era, st.r.left)
+	if _, err := first.await(ctx); err != nil && ctx.Err() != nil {
+		return // others wait on
+	}
+	c.mu.Lock()
+	c.first = nil
+	c.mu.Unlock()
+}
+
+func (c *circuit) byHand() layers.State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.forced
+}
+
+// Force implements layers.Shown.
+func (c *circuit) Force(s layers.State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s != c.forced {
+		c.forced = s
+		c.show()
+	}
+}
+
+// Status implements layers.Shown.
+func (c *circuit) Status() layers.BreakerStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left := c.until - c.s.now()
+	s := c.current.local.Status()
+	s.Key, s.Forced = c.key, c.forced != 0
+	switch {
+	case c.s.down.Load() && c.s.opts.Fallback == Open:
+		s.State, s.Until = layers.StateClosed, time.Time{}
+	case c.s.down.Load() && c.s.opts.Fallback == Closed:
+		s.State, s.Until = layers.StateOpen, time.Time{}
+	case c.state == layers.StateOpen && left > 0:
+		s.State, s.Until = layers.StateOpen, c.s.epoch.Add(c.until)
+	case c.state == layers.StateOpen && !c.s.down.Load():
+		s.State, s.Until = layers.StateHalfOpen, time.Time{}
+	}
+	if c.forced != 0 {
+		s.State = c.forced
+	}
+	return s
 }

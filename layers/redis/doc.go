@@ -10,19 +10,32 @@
 // served, a few at a time; at most what comes in 50 ms is leased ahead, and what
 // is not used goes back. Such a lease comes out of the burst. A turn that is
 // given back after its time is of use only if no later one was given out. A turn
-// in several budgets is taken in all or none by one script; where it has to be
-// waited for, it may be used up to two turns late.
+// in several budgets is taken in all or none by one script.
+//
+// A turn that is waited for has the time in which the burst comes to be used in.
+// Where that is less than 5 ms and a turn, or three turns in several budgets, it
+// may be used that much later, and a window then have that much more.
 //
 // # Circuits
 //
 // While a circuit is closed, each process counts what it sees, and asks nobody.
 // The first to open it opens it for all. Probes are counted over all processes.
+// Opening or closing one by hand, as (*layers.Breaker).ForceOpen does, is for the
+// process in which it is done.
 //
 // # Without Redis
 //
 // A send waits no longer for Redis than Options.Timeout at a time, and never
-// beyond its deadline. Then Options.Fallback holds until Redis answers again in
-// time. Budgets begin without a burst then, both times.
+// beyond its deadline. It asks at most four times: for a circuit that is new
+// here, for a probe, for a turn that may be there, and for one to be reserved;
+// and again for a probe or a turn after it has waited for a turn or a slot. An
+// answer that is late makes Options.Fallback hold until Redis answers again in
+// time, and nobody asks meanwhile: a Redis that hangs holds a call up once.
+// Budgets begin without a burst then, both times.
+//
+// Shares go by the processes that were seen last, of which there are at least
+// Options.Processes. One that alone is cut off has its share beside what the
+// others have: where the quota must hold even so, Fallback is Closed.
 //
 // # What Redis sees
 //

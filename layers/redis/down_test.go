@@ -358,36 +358,70 @@ func TestForgetful(t *testing.T) {
 func TestFull(t *testing.T) {
 	t.Parallel()
 	rate := policy.Rate{PerSecond: 100, Burst: 10}
+	set := policy.Breaker{Failures: 1, Open: 100 * time.Millisecond, OpenMax: time.Minute, Probes: 1}
+	foreign := func(ctx context.Context, c *goredis.Client, ours func(key string) bool) {
+		keys, _ := c.Keys(ctx, "weir:*").Result()
+		for _, k := range keys {
+			if ours(k) {
+				c.Del(ctx, k)
+				c.LPush(ctx, k, "somebody else's")
+			}
+		}
+	}
 	for what, c := range map[string]struct {
 		spoil, mend func(ctx context.Context, c *goredis.Client)
 	}{
+		"a password": {
+			func(ctx context.Context, c *goredis.Client) {
+				c.ConfigSet(ctx, "requirepass", "secret")
+				c.ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes")
+			},
+			func(ctx context.Context, c *goredis.Client) { c.ConfigSet(ctx, "requirepass", "") },
+		},
+		"a foreign circuit": {
+			func(ctx context.Context, c *goredis.Client) {
+				foreign(ctx, c, func(k string) bool { return c.HExists(ctx, k, "opens").Val() })
+			},
+			func(ctx context.Context, c *goredis.Client) { c.FlushAll(ctx) },
+		},
+		"a foreign list of processes": {
+			func(ctx context.Context, c *goredis.Client) {
+				foreign(ctx, c, func(k string) bool { return strings.HasSuffix(k, ":processes") })
+			},
+			func(ctx context.Context, c *goredis.Client) { c.FlushAll(ctx) },
+		},
 		"out of memory": {
 			func(ctx context.Context, c *goredis.Client) { c.ConfigSet(ctx, "maxmemory", "1") },
 			func(ctx context.Context, c *goredis.Client) { c.ConfigSet(ctx, "maxmemory", "0") },
 		},
 		"foreign keys": {
 			func(ctx context.Context, c *goredis.Client) {
-				keys, _ := c.Keys(ctx, "weir:*").Result()
-				for _, k := range keys {
-					if !strings.HasSuffix(k, ":processes") && !strings.Contains(k, ":answer:") {
-						c.Del(ctx, k)
-						c.LPush(ctx, k, "somebody else's")
-					}
-				}
+				foreign(ctx, c, func(k string) bool { return !strings.HasSuffix(k, ":processes") && !strings.Contains(k, ":answer:") })
 			},
 			func(ctx context.Context, c *goredis.Client) { c.FlushAll(ctx) },
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			s := startServer(t)
-			client := s.client()
+			client := goredis.NewClient(&goredis.Options{Addr: s.addr, PoolSize: 1})
+			defer client.Close()
 			ctx := context.Background()
 			var said changes
-			b := of(s.store(said.note, func(o *redis.Options) { o.Timeout = 300 * time.Millisecond })).bucket("k", rate)
+			p := of(s.store(said.note, func(o *redis.Options) { o.Timeout = time.Second }))
+			b, circuit := p.bucket("k", rate), p.circuit("k", set)
 			b.Take(1)
+			tell(t, circuit, bad)
+			eventually(t, "Redis knows of it", func() bool { keys, _ := client.Keys(ctx, "weir:*").Result(); return len(keys) >= 4 })
 			c.spoil(ctx, client)
 			for range 50 {
 				pass(ctx, clock.New(), b, 1, 1)
+				send(circuit, new(layers.Pass))
+			}
+			said.wait(t, "down")
+			for range 100 {
+				pass(ctx, clock.New(), b, 1, 1)
+				send(circuit, new(layers.Pass))
 			}
 			equal(t, "what was said", said.String(), "down")
 			c.mend(ctx, client)
@@ -482,4 +516,141 @@ func TestTwoBudgets(t *testing.T) {
 	if n := both.Load() + one.Load(); n < 120 || n > 210 {
 		t.Errorf("%d sends in all, of at most 205", n)
 	}
+}
+
+// TestSlow: of a Redis that always takes longer than a send can wait for, that is
+// said once. A circuit that is new costs a send no more than its deadline.
+func TestSlow(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	p := startProxy(t, s.addr, func([]byte) bool { time.Sleep(350 * time.Millisecond); return true })
+	client := goredis.NewClient(&goredis.Options{Addr: p.addr})
+	defer client.Close()
+	var said changes
+	opts := redis.Options{Timeout: 500 * time.Millisecond}
+	said.note(&opts)
+	store := redis.New(client, opts)
+	defer store.Close()
+	time.Sleep(2 * time.Second) // it is connected
+	b := of(store).bucket("k", policy.Rate{PerSecond: 100, Burst: 10})
+	var group sync.WaitGroup
+	for i := range 4 {
+		group.Go(func() {
+			time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+			for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+				pass(t.Context(), clock.New(), b, 1, uint64(i+1))
+			}
+		})
+	}
+	group.Wait()
+	equal(t, "what was said", said.String(), "down")
+
+	s.cmd.Process.Signal(syscall.SIGSTOP)
+	defer s.cmd.Process.Signal(syscall.SIGCONT)
+	patient := of(s.store(func(o *redis.Options) { o.Timeout = time.Minute }))
+	c := patient.circuit("k", policy.Breaker{Failures: 1, Open: time.Second, OpenMax: time.Second, Probes: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	c.Admit(ctx, false, new(layers.Pass))
+	within(t, "it took", time.Since(began), 50*time.Millisecond, 30*time.Second)
+}
+
+// TestCluster: all keys of a namespace, whatever it is called, are on one node.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, "--cluster-enabled", "yes")
+	ctx := context.Background()
+	node := s.client()
+	if err := node.ClusterAddSlotsRange(ctx, 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the cluster works", func() bool { return strings.Contains(node.ClusterInfo(ctx).Val(), "cluster_state:ok") })
+	client := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{s.addr}})
+	defer client.Close()
+	for _, namespace := range []string{"", "a}b", "}", "{}", "%7D"} {
+		var said changes
+		opts := redis.Options{Namespace: namespace, Timeout: 2 * time.Second}
+		said.note(&opts)
+		store := redis.New(client, opts)
+		defer store.Close()
+		p := of(store)
+		b, c := p.bucket("k", policy.Rate{PerSecond: 0.01, Burst: 2}), p.circuit("k", policy.Breaker{Failures: 1, Open: time.Minute, OpenMax: time.Minute, Probes: 1})
+		equal(t, namespace+": there are two", b.Take(2), true)
+		equal(t, namespace+": there is another", b.Take(1), false)
+		tell(t, c, bad)
+		other := redis.New(client, opts)
+		defer other.Close()
+		eventually(t, namespace+": it is open for others", func() bool {
+			_, ok := send(of(other).circuit("k", policy.Breaker{Failures: 1, Open: time.Minute, OpenMax: time.Minute, Probes: 1}), new(layers.Pass))
+			return !ok
+		})
+		equal(t, namespace+": there is another for others", of(other).bucket("k", policy.Rate{PerSecond: 0.01, Burst: 2}).Take(1), false)
+		equal(t, "what was said", said.String(), "")
+	}
+}
+
+// TestStartsWithout: a process that has never seen Redis takes the share that it
+// was told.
+func TestStartsWithout(t *testing.T) {
+	t.Parallel()
+	client := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1"})
+	defer client.Close()
+	var said changes
+	opts := redis.Options{Processes: 10}
+	said.note(&opts)
+	store := redis.New(client, opts)
+	defer store.Close()
+	said.wait(t, "down")
+	b := of(store).bucket("k", policy.Rate{PerSecond: 1, Burst: 10})
+	within(t, "the wait for a turn", b.Predict(1), 9*time.Second, 10*time.Second)
+	said.mu.Lock()
+	equal(t, "the processes", said.list[0].Processes, 10)
+	said.mu.Unlock()
+}
+
+// TestShown: a transport's circuits are seen and switched by hand, also those in
+// Redis.
+func TestShown(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	status := http.StatusInternalServerError
+	tr, err := transport.New(transport.Config{
+		Base: layers.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
+		}),
+		Store:  s.store(),
+		Policy: policy.Policy{Settings: policy.Settings{Breaker: policy.Breaker{Failures: 2, Open: time.Minute}, Retry: policy.Retry{Enabled: policy.Off}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func() (passed bool) {
+		resp, err := tr.Client().Get("http://api.example/")
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err == nil
+	}
+	call()
+	b := tr.Breakers()[0]
+	equal(t, "the key", b.Key(), "http://api.example")
+	equal(t, "the failures", b.Status().Failures, 1)
+	equal(t, "the state", b.State(), layers.StateClosed)
+	call()
+	equal(t, "the state", b.State(), layers.StateOpen)
+	within(t, "until", time.Until(b.Status().Until), 30*time.Second, 70*time.Second)
+	if b.Status().ID.Section == "" {
+		t.Error("the identity is not known")
+	}
+	b.ForceClosed()
+	status = http.StatusOK
+	equal(t, "forced closed: a call passes", call(), true)
+	equal(t, "the state", tr.Breakers()[0].State(), layers.StateClosed)
+	b.ForceOpen()
+	equal(t, "forced open: a call passes", call(), false)
+	b.Auto()
+	equal(t, "the state", b.State(), layers.StateOpen)
+	equal(t, "it is forced", b.Status().Forced, false)
+	equal(t, "a call passes", call(), false)
 }

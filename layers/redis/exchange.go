@@ -27,13 +27,6 @@ var (
 	errClosed = errors.New("redis: the store is closed")
 )
 
-// slot is a turn in a budget: see turns.lua.
-type slot struct {
-	name       string  // as the script wrote it
-	v          float64 // as a number
-	due, until instant // from when to when it may be used
-}
-
 // request is what turns.lua is asked.
 type request struct {
 	Budgets []budgetRequest `json:"budgets"`
@@ -44,13 +37,12 @@ type budgetRequest struct {
 	Period  float64  `json:"t"`
 	Burst   int      `json:"n"`
 	Version float64  `json:"version"` // last seen
-	Floor   float64  `json:"floor"`   // the end of the line then
-	Most    int      `json:"most"`    // slots that this process may hold
+	Floor   float64  `json:"floor"`   // how far away the end of the line then is
 	Cold    bool     `json:"cold"`    // there has been a fallback: nothing is left
 	Pause   float64  `json:"pause"`   // is how long
 	Tell    bool     `json:"tell"`    // of it
 	Era     string   `json:"era"`
-	Back    []string `json:"back"`
+	Back    [][4]any `json:"back"` // first slot, number, name of the run, period
 	Want    int      `json:"want"`
 }
 
@@ -64,6 +56,10 @@ type claimRequest struct {
 	Budget int `json:"budget"` // from 1
 	N      int `json:"n"`
 }
+
+// mostBudgets is of how many budgets one exchange is: Redis does nothing else
+// meanwhile.
+const mostBudgets = 64
 
 // joint is a send that asks for turns that are there, all or none.
 type joint struct {
@@ -137,12 +133,13 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 			at[b] = len(list)
 		}
 	}
-	takes := s.takes
-	s.takes = nil
-	for _, t := range takes {
-		for _, c := range t.claims {
+	var takes []*joint
+	for len(s.takes) > 0 && len(list) < mostBudgets {
+		takes = append(takes, s.takes[0])
+		for _, c := range s.takes[0].claims {
 			add(c.Bucket.(*bucket))
 		}
+		s.takes = s.takes[1:]
 	}
 	if probe {
 		for _, b := range s.suspects {
@@ -150,9 +147,15 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 		}
 	}
 	for b := range s.dirty {
+		if len(list) >= mostBudgets && at[b] == 0 {
+			continue
+		}
 		add(b)
+		delete(s.dirty, b)
 	}
-	clear(s.dirty)
+	if len(s.takes)+len(s.dirty) > 0 {
+		s.wake()
+	}
 	s.mu.Unlock()
 
 	req := request{Budgets: make([]budgetRequest, 0, len(list)), Takes: make([]takeRequest, 0, len(takes))}
@@ -178,7 +181,14 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 		answer, err = turns.Run(ctx, s.client, keys, s.proc, number, s.opts.Lease.Microseconds(), s.channel(), text, rest.Microseconds()).Text()
 	}
 	r := &reply{began: began, ended: s.now(), words: strings.Fields(answer)}
-	if err == nil && r.ended-began > s.opts.Timeout {
+	limit := s.opts.Timeout
+	switch {
+	case probe:
+		limit /= 2 // a send may have to wait for an exchange under way, and then for its own
+	case number == 1:
+		limit = never // it has to connect, and who waits says so
+	}
+	if err == nil && r.ended-began > limit {
 		err = errSlow
 	}
 	if err != nil {
@@ -194,20 +204,23 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 		return 0
 	}
 	r.server = r.number()
-	s.alive.Store(max(1, int64(r.number())))
+	s.see(int(r.number()))
 	left = micros(r.number())
-	for _, b := range list {
-		b.answer(r)
+	for i, b := range list {
+		b.answer(r, req.Budgets[i])
 	}
 	for _, t := range takes {
 		yes := r.number() == 1
-		got := make([][]slot, len(t.claims))
+		got := make([]slots, len(t.claims))
 		if yes {
 			for i, c := range t.claims {
-				got[i] = r.slots(c.Bucket.(*bucket))
+				got[i] = r.slots(req.Budgets[at[c.Bucket.(*bucket)]-1])
 			}
 		}
 		t.answer(yes, got...)
+	}
+	if r.err == nil && probe && left == 0 {
+		r.err = s.examine(ctx)
 	}
 	switch {
 	case r.err != nil:
@@ -221,7 +234,7 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 
 // answer hands a send what it took. What more came with it is kept, all of it
 // if the send has not waited so long.
-func (t *joint) answer(yes bool, got ...[]slot) {
+func (t *joint) answer(yes bool, got ...slots) {
 	waits := !t.settled.Swap(true)
 	for i, c := range t.claims {
 		if !yes {
@@ -265,18 +278,17 @@ func (r *reply) number() float64 {
 	return f
 }
 
-// slots reads slots of b. A slot is never used too early or too late, however
-// long the way of the answer was.
-func (r *reply) slots(b *bucket) []slot {
-	period, burst := b.numbers()
-	slack := micros(float64(burst-1) * period)
-	list := make([]slot, min(int(r.number()), len(r.words)))
-	for i := range list {
-		name := r.words[0]
-		v := r.number()
-		ahead := micros(v - r.server)
-		due := r.ended + max(0, ahead-slack)
-		list[i] = slot{name: name, v: v, due: due, until: max(due, r.began+ahead)}
+// slots reads those of a budget.
+func (r *reply) slots(q budgetRequest) (list slots) {
+	c := scale{period: q.Period, slack: micros(float64(q.Burst-1) * q.Period), server: r.server, began: r.began, ended: r.ended}
+	for range int(r.number()) {
+		name := r.word()
+		o, ok := parse(name, c)
+		if !ok {
+			r.err = fmt.Errorf("redis: an answer with %q for a turn", name)
+			break
+		}
+		list = append(list, o)
 	}
 	return list
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -140,11 +141,12 @@ func TestQuota(t *testing.T) {
 		least float64       // that is used, on a machine that others keep busy
 		late  time.Duration // that a busy machine may make of a turn
 	}{
-		{policy.Rate{PerSecond: 100, Burst: 10}, 1, 0.9, 10 * time.Millisecond},
-		{policy.Rate{PerSecond: 300, Burst: 20}, 5, 0.85, 10 * time.Millisecond},
+		{policy.Rate{PerSecond: 100, Burst: 10}, 1, 0.9, 0},
+		{policy.Rate{PerSecond: 300, Burst: 20}, 5, 0.85, 0},
 		{policy.Rate{PerSecond: 100, Burst: 1}, 1, 0.8, 20 * time.Millisecond},
 	} {
 		t.Run(fmt.Sprintf("%v a second, burst %d, cost %d", c.rate.PerSecond, c.rate.Burst, c.cost), func(t *testing.T) {
+			t.Parallel()
 			s := startServer(t)
 			f := &fleet{t: t, client: s.client(), rate: c.rate, by: map[int]int{}, late: c.late}
 			ctx, stop := context.WithTimeout(t.Context(), 2500*time.Millisecond)
@@ -242,6 +244,15 @@ func TestPauseReaches(t *testing.T) {
 	eventually(t, "a new process hears of the pause, too, or it is over", func() bool { return of(s.store()).bucket("k", rate).Predict(1) < time.Second })
 }
 
+// asked is how many scripts a server has run.
+func asked(client *goredis.Client) (n int) {
+	text, _ := client.Info(context.Background(), "commandstats").Result()
+	if _, rest, ok := strings.Cut(text, "cmdstat_evalsha:calls="); ok {
+		fmt.Sscan(strings.Split(rest, ",")[0], &n)
+	}
+	return n
+}
+
 // TestLease: a busy process asks once for many turns, and gives back what it
 // does not use.
 func TestLease(t *testing.T) {
@@ -249,21 +260,13 @@ func TestLease(t *testing.T) {
 	client := s.client()
 	rate := policy.Rate{PerSecond: 1000, Burst: 200}
 	b := of(s.store()).bucket("k", rate)
-	asked := func() int {
-		text, _ := client.Info(context.Background(), "commandstats").Result()
-		var n int
-		if _, rest, ok := strings.Cut(text, "cmdstat_evalsha:calls="); ok {
-			fmt.Sscan(strings.Split(rest, ",")[0], &n)
-		}
-		return n
-	}
-	before, n := asked(), 0
+	before, n := asked(client), 0
 	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		if b.Take(1) {
 			n++
 		}
 	}
-	exchanges := asked() - before
+	exchanges := asked(client) - before
 	t.Logf("%d turns, %d exchanges", n, exchanges)
 	if exchanges > n/2 {
 		t.Errorf("%d turns took %d exchanges", n, exchanges)
@@ -290,13 +293,20 @@ func TestRefundElsewhere(t *testing.T) {
 }
 
 // TestKilledProcess: what a process had reserved when it was killed comes back
-// within its lease.
+// within its lease, and so does the probe that it was making.
 func TestKilledProcess(t *testing.T) {
 	rate := policy.Rate{PerSecond: 0.2, Burst: 1}
+	probed := func(p process) layers.Circuit {
+		return p.circuit("k", policy.Breaker{Failures: 1, Open: 400 * time.Millisecond, OpenMax: time.Minute, OpenJitter: policy.Off, Probes: 1})
+	}
 	if addr := os.Getenv("WEIR_TEST_REDIS"); addr != "" {
-		b := of(redis.New(goredis.NewClient(&goredis.Options{Addr: addr}), redis.Options{Timeout: 2 * time.Second, Lease: time.Second})).bucket("k", rate)
+		store := redis.New(goredis.NewClient(&goredis.Options{Addr: addr}), redis.Options{Timeout: 2 * time.Second, Lease: time.Second})
+		b := of(store).bucket("k", rate)
 		b.Take(1)
 		b.Join(1, time.Time{}, 1, false)
+		c := probed(of(store))
+		tell(t, c, bad)
+		admitted(t, c) // for a probe
 		time.Sleep(time.Minute)
 	}
 	t.Parallel()
@@ -307,15 +317,20 @@ func TestKilledProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := s.client()
-	eventually(t, "it has reserved a turn", func() bool {
-		keys, _ := client.Keys(context.Background(), "*:held").Result()
-		return len(keys) == 1
-	})
-	b := of(s.store(func(o *redis.Options) { o.Lease = time.Second })).bucket("k", rate)
+	p := of(s.store(func(o *redis.Options) { o.Lease = time.Second }))
+	c := probed(p)
+	for _, what := range []string{"held", "probes"} {
+		eventually(t, "there is what it "+what, func() bool {
+			keys, _ := client.Keys(context.Background(), "*:"+what).Result()
+			return len(keys) == 1
+		})
+	}
+	b := p.bucket("k", rate)
 	b.Take(1) // to know how things stand
 	within(t, "the wait behind it", b.Predict(1), 7*time.Second, 10*time.Second)
 	cmd.Process.Kill()
 	cmd.Wait()
+	admitted(t, c)
 	eventually(t, "its turn is there for others", func() bool {
 		turn := b.Join(1, time.Now().Add(5*time.Second), 1, false)
 		defer turn.Leave()
@@ -434,4 +449,45 @@ func TestCircuits(t *testing.T) {
 		defer mu.Unlock()
 		return len(seen) >= 2 && seen[0] == "open" && seen[len(seen)-1] == "closed"
 	})
+}
+
+// TestMany: what a process does with many circuits and budgets at once takes few
+// round trips, none of which holds Redis up for long.
+func TestMany(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	var answers atomic.Int64
+	proxy := startProxy(t, s.addr, func([]byte) bool { answers.Add(1); time.Sleep(time.Millisecond); return true })
+	client := goredis.NewClient(&goredis.Options{Addr: proxy.addr})
+	defer client.Close()
+	store := redis.New(client, redis.Options{Timeout: 5 * time.Second})
+	defer store.Close()
+	p := of(store)
+	const many = 1000
+	before := answers.Load()
+	circuits := make([]layers.Circuit, many)
+	for i := range circuits {
+		circuits[i] = p.circuit(name(), policy.Breaker{Failures: 1, Open: time.Minute, OpenMax: time.Minute, Probes: 1})
+	}
+	for _, c := range circuits {
+		tell(t, c, bad)
+	}
+	admin := s.client()
+	eventually(t, "all are told", func() bool {
+		keys, _ := admin.Keys(context.Background(), "*").Result()
+		return len(keys) >= many
+	})
+	if n := answers.Load() - before; n > many/2 {
+		t.Errorf("%d answers for %d circuits that opened", n, many)
+	}
+	var group sync.WaitGroup
+	scripts := asked(admin)
+	for range many {
+		b := p.bucket(name(), policy.Rate{PerSecond: 1, Burst: 1})
+		group.Go(func() { equal(t, "there is a turn", b.Take(1), true) })
+	}
+	group.Wait()
+	if n := asked(admin) - scripts; n < many/100 {
+		t.Errorf("%d budgets in %d exchanges", many, n)
+	}
 }

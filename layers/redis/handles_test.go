@@ -101,6 +101,14 @@ func testHandles(t *testing.T, p process) {
 			equal(t, "3 of 3", b.Take(3), true)
 			within(t, "the wait of 5", b.Predict(5), 49*time.Second, 50*time.Second)
 		}},
+		{"a cost of thousands", policy.Rate{PerSecond: 100_000, Burst: 50_000}, func(t *testing.T, b layers.Bucket) {
+			equal(t, "there are 30,000", b.Take(30_000), true)
+			b.Refund(10_000)
+			granted(t, b.Join(50_000, time.Time{}, 1, false))
+			b.Refund(20_000)
+			granted(t, b.Join(50_000, time.Time{}, 2, false))
+			equal(t, "there are as many", b.Take(50_000), false)
+		}},
 		{"a refund", policy.Rate{PerSecond: 0.1, Burst: 1}, func(t *testing.T, b layers.Bucket) {
 			for range 3 {
 				equal(t, "there is one", b.Take(1), true)
@@ -231,6 +239,16 @@ func testHandles(t *testing.T, p process) {
 			equal(t, "refused for", wait(t, dear), time.Duration(math.MaxInt64))
 			granted(t, cheap)
 		}},
+		{"a new rate owes as many turns", policy.Rate{PerSecond: 0.1, Burst: 4}, func(t *testing.T, b layers.Bucket) {
+			b.Take(4)
+			within(t, "the wait", b.Predict(1), 9*time.Second, 10*time.Second)
+			b.Set(policy.Rate{PerSecond: 2, Burst: 4})
+			first := b.Join(1, time.Time{}, 1, false)
+			granted(t, first)
+			b.Set(policy.Rate{PerSecond: 0.1, Burst: 4})
+			equal(t, "there is another", b.Take(1), false)
+			within(t, "refused for", wait(t, b.Join(1, in(time.Second), 2, false)), 5*time.Second, 10*time.Second)
+		}},
 		{"nothing is forgotten that matters", policy.Rate{PerSecond: 0.1, Burst: 1}, func(t *testing.T, b layers.Bucket) {
 			b.Take(1)
 			turn := b.Join(1, time.Time{}, 1, false)
@@ -241,7 +259,7 @@ func testHandles(t *testing.T, p process) {
 			equal(t, "it is free", free, true)
 		}},
 	} {
-		t.Run(c.what, func(t *testing.T) { c.do(t, p.bucket(name(), c.rate)) })
+		t.Run(c.what, func(t *testing.T) { t.Parallel(); c.do(t, p.bucket(name(), c.rate)) })
 	}
 	testCircuits(t, p)
 }
@@ -373,6 +391,6 @@ func testCircuits(t *testing.T, p process) {
 			equal(t, "it is open", isOpen(c), false)
 		}},
 	} {
-		t.Run(c.what, func(t *testing.T) { c.do(t, p.circuit(name(), c.set)) })
+		t.Run(c.what, func(t *testing.T) { t.Parallel(); c.do(t, p.circuit(name(), c.set)) })
 	}
 }

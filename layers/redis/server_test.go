@@ -2,10 +2,12 @@ package redis_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,9 +18,14 @@ import (
 	"github.com/weir-go/weir/layers/redis"
 )
 
-// Its client complains of what the tests do to Redis.
+// TestMain: the client complains of what the tests do to Redis, and they wait
+// more than they compute.
 func TestMain(m *testing.M) {
 	goredis.SetLogger(&logging.VoidLogger{})
+	flag.Parse()
+	if flag.Lookup("test.parallel").Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", "16")
+	}
 	os.Exit(m.Run())
 }
 

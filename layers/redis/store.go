@@ -43,8 +43,9 @@ type Options struct {
 	// Namespace is part of every key. Processes with the same one share what
 	// they keep. A cluster keeps a namespace on one of its nodes. Empty: "weir".
 	Namespace string
-	// Timeout is how long a send waits for an answer of Redis, within its
-	// deadline. An answer that takes longer makes the Fallback hold. 0: 50 ms.
+	// Timeout is how long a send waits for an answer of Redis at a time, within
+	// its deadline. An answer that takes longer makes the Fallback hold, until
+	// answers take less than half of it. 0: 50 ms.
 	Timeout time.Duration
 	// Fallback is what holds while Redis cannot be asked.
 	Fallback Fallback
@@ -52,6 +53,9 @@ type Options struct {
 	// been heard of. The turns that a dead one had reserved come back then.
 	// 0: 2 s.
 	Lease time.Duration
+	// Processes is how many there are at least, for their shares: one that starts
+	// without Redis has seen none but itself. 0: 1.
+	Processes int
 	// OnChange is told when the Fallback begins to hold, and when it ends: once
 	// a change, in order, on a goroutine of its own. Nil: nobody is.
 	OnChange func(Change)
@@ -83,6 +87,7 @@ type Store struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 	kick   chan struct{}
+	step   chan struct{}
 	down   atomic.Bool
 	alive  atomic.Int64 // processes seen last
 
@@ -94,9 +99,11 @@ type Store struct {
 	handles map[string]weakHandle
 	dirty   map[*bucket]struct{}
 	takes   []*joint
+	urgent  []*step // that somebody waits for
+	later   []*step
+	ill     map[*circuit]struct{} // of which Redis has something else
 	changes []Change
 	telling bool
-	steps   chan *step
 }
 
 // weakHandle finds a handle for as long as somebody uses it.
@@ -122,6 +129,10 @@ func (w weakPointer[T, P]) handle() handle {
 	return nil
 }
 
+// braces keeps a namespace from ending the part of a key by which a cluster
+// finds its node.
+var braces = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
+
 // New returns a store on a client, which it does not close. It starts a few
 // goroutines, which end with Close.
 func New(client goredis.UniversalClient, opts Options) *Store {
@@ -129,9 +140,9 @@ func New(client goredis.UniversalClient, opts Options) *Store {
 	opts.Timeout = cmp.Or(opts.Timeout, 50*time.Millisecond)
 	opts.Lease = cmp.Or(opts.Lease, 2*time.Second)
 	s := &Store{
-		opts: opts, client: client, clock: opts.Clock, prefix: "weir:{" + opts.Namespace + "}:", proc: rand.Text(),
-		kick: make(chan struct{}, 1), steps: make(chan *step, 1024),
-		handles: map[string]weakHandle{}, dirty: map[*bucket]struct{}{},
+		opts: opts, client: client, clock: opts.Clock, prefix: "weir:{" + braces.Replace(opts.Namespace) + "}:", proc: rand.Text(),
+		kick: make(chan struct{}, 1), step: make(chan struct{}, 1),
+		handles: map[string]weakHandle{}, dirty: map[*bucket]struct{}{}, ill: map[*circuit]struct{}{},
 	}
 	if s.clock == nil {
 		s.clock = clock.New()
@@ -144,7 +155,7 @@ func New(client goredis.UniversalClient, opts Options) *Store {
 	}
 	s.env.Clock = s.clock
 	s.epoch = s.clock.Now()
-	s.alive.Store(1)
+	s.see(1)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.done.Go(s.exchanges)
 	s.done.Go(s.stepping)
@@ -210,7 +221,7 @@ func (s *Store) Circuit(id policy.StateID, key string, set policy.Breaker) layer
 	c := keep(s, s.name(id, key), func(name string) *circuit { made = true; return newCircuit(s, name, key, set) })
 	c.Set(set)
 	if made {
-		c.look(s.ctx)
+		c.look()
 	}
 	return c
 }
@@ -274,9 +285,12 @@ func (s *Store) wake() {
 	}
 }
 
-// fail says that Redis cannot be asked. No lock may be held.
+// see notes how many processes there are.
+func (s *Store) see(n int) { s.alive.Store(int64(max(1, n, s.opts.Processes))) }
+
+// fail says that Redis cannot be asked, if there is an error. No lock may be held.
 func (s *Store) fail(err error) {
-	if !s.down.Swap(true) {
+	if err != nil && !s.down.Swap(true) {
 		s.moved(Change{Err: err})
 	}
 }

@@ -5,11 +5,12 @@
 -- latest instant at which it may be used, and burst-1 slots before that is the
 -- earliest, when it is due. However the turns are spread over processes, no
 -- window then holds more than its length / T + burst of them. Instants are in
--- microseconds since 2026.
+-- microseconds since 2026. Slots that follow each other are told and kept as a
+-- run: the first, "*" and their number.
 --
 -- KEYS: the processes, this one's last answer, the end of a fallback, and for
---   each budget its state (hash), the slots given back (by slot) and those
---   reserved (by when due).
+--   each budget its state (hash), the runs given back (by slot) and those
+--   reserved (by when the last is due).
 -- ARGV: process, number of the exchange, lease, channel, request as JSON, how
 --   long a fallback lasts that this exchange finds over; 0: there is none.
 local clock = redis.call('TIME')
@@ -40,31 +41,57 @@ if rest > 0 then
   left = math.max(0, math.min(rest, tonumber(redis.call('GET', KEYS[3])) - now))
 end
 
+local function run(v, k) return str(v) .. '*' .. k end
+
+local function parse(text)
+  local star = string.find(text, '*', 1, true)
+  return tonumber(string.sub(text, 1, star - 1)), tonumber(string.sub(text, star + 1))
+end
+
 local function alive(p)
   local till = redis.call('ZSCORE', procs, p)
   return till and tonumber(till) > now
 end
 
+-- free has a run ready for whoever asks.
+local function free(b, v, k)
+  if k > 0 then redis.call('ZADD', b.free, str(v), run(v, k)) end
+end
+
+-- ahead is how many of the first turns of a run lie before an instant.
+local function ahead(b, v, k, at) return math.min(k, math.max(0, math.ceil((at - v) / b.t))) end
+
 -- load reads a budget and puts in order what time has done to it.
-local function load(q, hash, free, held)
-  local s = redis.call('HMGET', hash, 'next', 'pause', 'length', 'era', 'check', 'rivals', 'version')
+local function load(q, hash, free_, held)
+  local s = redis.call('HMGET', hash, 'next', 'pause', 'length', 'era', 'check', 'rivals', 'version', 'at', 't')
   local b = {
-    hash = hash, free = free, held = held, t = q.t, n = q.n, slack = (q.n - 1) * q.t, got = {},
+    hash = hash, free = free_, held = held, t = q.t, n = q.n, slack = (q.n - 1) * q.t, got = {},
     pause = tonumber(s[2]) or 0, length = tonumber(s[3]) or 0, era = s[4] or '0',
     check = tonumber(s[5]) or 0, rivals = tonumber(s[6]) or 1, version = tonumber(s[7]) or 0,
   }
-  if b.pause > now + b.length then b.pause = now + b.length end -- the clock went back
-  redis.call('ZREMRANGEBYSCORE', free, '-inf', '(' .. str(now))
-  redis.call('ZREMRANGEBYSCORE', held, '-inf', str(now))
   b.next = tonumber(s[1]) or 0
+  local back = (tonumber(s[8]) or now) - now
+  if back > 1000000 then -- the clock went back
+    b.next = b.next - back
+    redis.call('DEL', free_, held)
+  end
+  local was, base = tonumber(s[9]) or b.t, math.max(now, b.pause)
+  if was ~= b.t then -- a new rate: as many turns are owed as before
+    if b.next > base then b.next = base + (b.next - base) * b.t / was end
+    redis.call('DEL', free_, held)
+  end
   if b.version < q.version then -- the server has lost what the process knows of
-    b.next, b.lost, b.version = math.max(b.next, q.floor), true, q.version
+    b.next, b.lost, b.version = math.max(b.next, now + q.floor), true, q.version
   end
   b.version = b.version + 1
-  local base = math.max(now, b.pause)
-  local most = q.n + redis.call('ZCARD', free) + redis.call('ZCARD', held) + q.most
-  b.next = math.min(b.next, base + most * b.t) -- also if the clock went back
-  if q.cold then b.next = math.max(b.next, base + q.n * b.t) end
+  redis.call('ZREMRANGEBYSCORE', held, '-inf', str(now))
+  for _, text in ipairs(redis.call('ZRANGEBYSCORE', free_, '-inf', '(' .. str(now))) do
+    redis.call('ZREM', free_, text)
+    local v, k = parse(text)
+    local i = ahead(b, v, k, now)
+    free(b, v + i * b.t, k - i)
+  end
+  if q.cold then b.next = math.max(b.next, math.max(now, b.pause) + q.n * b.t) end
   return b
 end
 
@@ -76,22 +103,28 @@ local function pause(b, length)
   redis.call('PUBLISH', channel, 'pause ' .. b.hash .. ' ' .. b.era .. ' ' .. str(length))
 end
 
-local function near(b, v) return math.abs(v + b.t - b.next) < b.t / 100 end
+local function last(b, v, k) return math.abs(v + k * b.t - b.next) < b.t / 100 end
 
-local function giveBack(b, slots)
-  for _, slot in ipairs(slots) do
-    local v = tonumber(slot)
-    redis.call('ZREM', b.held, proc .. ':' .. slot)
-    if near(b, v) then
+local function giveBack(b, runs)
+  for _, r in ipairs(runs) do
+    local v, k = r[1], r[2]
+    redis.call('ZREM', b.held, proc .. ':' .. r[3])
+    if r[4] ~= b.t then -- at an earlier rate
+      local left = math.min(k, math.max(0, k - math.ceil((now - v) / r[4])))
+      if b.next > now then b.next = math.max(now, b.next - left * b.t) end
+    elseif last(b, v, k) then
       b.next = v
-    elseif v >= now then
-      redis.call('ZADD', b.free, slot, slot)
+    else
+      local i = ahead(b, v, k, now)
+      free(b, v + i * b.t, k - i)
     end
   end
   while true do -- the end of the line
     local top = redis.call('ZREVRANGE', b.free, 0, 0)[1]
-    if not top or not near(b, tonumber(top)) then return end
-    b.next = tonumber(top)
+    if not top then return end
+    local v, k = parse(top)
+    if not last(b, v, k) then return end
+    b.next = v
     redis.call('ZREM', b.free, top)
   end
 end
@@ -104,10 +137,12 @@ local function reclaim(b)
   local seen = {[proc] = true}
   for _, member in ipairs(redis.call('ZRANGE', b.held, 0, -1)) do
     local colon = string.find(member, ':', 1, true)
-    local owner, slot = string.sub(member, 1, colon - 1), string.sub(member, colon + 1)
+    local owner = string.sub(member, 1, colon - 1)
     if not alive(owner) then
       redis.call('ZREM', b.held, member)
-      redis.call('ZADD', b.free, slot, slot)
+      local v, k = parse(string.sub(member, colon + 1))
+      local i = ahead(b, v, k, now + b.slack)
+      free(b, v + i * b.t, k - i)
     elseif not seen[owner] then
       seen[owner] = true
       b.rivals = b.rivals + 1
@@ -115,52 +150,63 @@ local function reclaim(b)
   end
 end
 
--- due returns n slots that are due, or nil.
-local function due(b, n)
-  if b.pause > now then return nil end
-  local got = redis.call('ZRANGEBYSCORE', b.free, str(now), str(now + b.slack), 'LIMIT', 0, n)
-  local freed, next = #got, math.max(b.next, now)
-  while #got < n and next <= now + b.slack + b.t / 100 do
-    got[#got + 1] = str(next)
-    next = next + b.t
+-- pick finds n slots before an instant, in the order of the line. It returns
+-- nil if there are fewer, or else what to do to have them.
+local function pick(b, n, before)
+  local p = {runs = {}, used = {}, next = b.next}
+  local at = 0
+  while n > 0 do
+    local text = redis.call('ZRANGE', b.free, at, at)[1]
+    if not text then break end
+    local v, k = parse(text)
+    local m = math.min(n, ahead(b, v, k, before))
+    if m == 0 then break end
+    p.runs[#p.runs + 1] = {v, m}
+    p.used[#p.used + 1] = text
+    p.rest = {v + m * b.t, k - m}
+    n, at = n - m, at + 1
   end
-  if #got < n then return nil end
-  return {slots = got, freed = freed, next = next}
+  if n > 0 then
+    local v = math.max(b.next, now)
+    if v + (n - 1) * b.t >= before then return nil end
+    p.runs[#p.runs + 1] = {v, n}
+    p.next = v + n * b.t
+  end
+  return p
 end
 
-local function take(b, d)
-  for i = 1, d.freed do redis.call('ZREM', b.free, d.slots[i]) end
-  if #d.slots > d.freed then b.next = d.next end
-  return d.slots
+local function take(b, p)
+  for _, text in ipairs(p.used) do redis.call('ZREM', b.free, text) end
+  if p.rest then free(b, p.rest[1], p.rest[2]) end
+  b.next = p.next
+  return p.runs
+end
+
+-- due finds n slots that are due.
+local function due(b, n)
+  if b.pause > now then return nil end
+  return pick(b, n, now + b.slack + b.t / 100)
 end
 
 -- further adds slots that are due and keep for a while. They come out of the
 -- burst, of which half is left. Those that keep for less are there for others.
-local function further(b, slots, n, hold)
-  if now + hold - math.max(b.next, now) > 64 * b.t then return end
-  while n > 0 do
-    local v = math.max(b.next, now)
-    if v > now + b.slack / 2 then return end
-    b.next = v + b.t
-    if v < now + hold then
-      redis.call('ZADD', b.free, str(v), str(v))
-    else
-      slots[#slots + 1] = str(v)
-      n = n - 1
-    end
-  end
+local function further(b, runs, n, hold)
+  local v = math.max(b.next, now)
+  local i = math.max(0, math.ceil((now + hold - v) / b.t))
+  local first = v + i * b.t
+  n = math.min(n, math.floor((now + b.slack / 2 - first) / b.t) + 1)
+  if n < 1 then return end
+  free(b, v, i)
+  runs[#runs + 1] = {first, n}
+  b.next = first + n * b.t
 end
 
 local function reserve(b, n)
-  for i = 1, n do
-    local slot = redis.call('ZPOPMIN', b.free)[1]
-    if not slot then
-      local v = math.max(b.next, now)
-      slot, b.next = str(v), v + b.t
-    end
-    local at = tonumber(slot) - b.slack
-    if at > now then redis.call('ZADD', b.held, str(at), proc .. ':' .. slot) end
-    b.got[i] = slot
+  if n < 1 then return end
+  b.got = take(b, pick(b, n, math.huge))
+  for _, r in ipairs(b.got) do
+    local at = r[1] + (r[2] - 1) * b.t - b.slack
+    if at > now then redis.call('ZADD', b.held, str(at), proc .. ':' .. run(r[1], r[2])) end
   end
 end
 
@@ -188,20 +234,20 @@ for i, all in ipairs(request.takes) do
 end
 
 local out = {str(now), redis.call('ZCOUNT', procs, '(' .. str(now), '+inf'), str(left)}
-local function add(slots)
-  out[#out + 1] = #slots
-  for _, slot in ipairs(slots) do out[#out + 1] = slot end
+local function add(runs)
+  out[#out + 1] = #runs
+  for _, r in ipairs(runs) do out[#out + 1] = run(r[1], r[2]) end
 end
 for i, q in ipairs(request.budgets) do
   local b = budgets[i]
   reserve(b, q.want)
   redis.call('HSET', b.hash, 'next', str(b.next), 'pause', str(b.pause), 'length', str(b.length),
-    'era', b.era, 'check', str(b.check), 'rivals', b.rivals, 'version', b.version)
+    'era', b.era, 'check', str(b.check), 'rivals', b.rivals, 'version', b.version, 'at', str(now), 't', str(b.t))
   local keep = math.ceil((math.max(b.next, b.pause, now) - now + 5 * lease) / 1000)
   for _, key in ipairs({b.hash, b.free, b.held}) do redis.call('PEXPIRE', key, keep) end
-  local first = tonumber(redis.call('ZRANGE', b.free, 0, 0)[1]) or math.max(b.next, now)
+  local first = tonumber(redis.call('ZRANGE', b.free, 0, 0, 'WITHSCORES')[2]) or math.max(b.next, now)
   out[#out + 1] = b.version
-  out[#out + 1] = str(b.next)
+  out[#out + 1] = str(b.next - now)
   out[#out + 1] = b.era
   out[#out + 1] = str(math.max(0, b.pause - now))
   out[#out + 1] = str(first - b.slack - now)
