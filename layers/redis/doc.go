@@ -26,11 +26,11 @@
 // # Without Redis
 //
 // A send waits no longer for Redis than Options.Timeout at a time, and never
-// beyond its deadline. It asks at most four times: for a circuit that is new
-// here, for a probe, for a turn that may be there, and for one to be reserved;
-// and again for a probe or a turn after it has waited for a turn or a slot. An
-// answer that is late makes Options.Fallback hold until Redis answers again in
-// time, and nobody asks meanwhile: a Redis that hangs holds a call up once.
+// beyond its deadline. It asks for a circuit that is new here, for a probe, for
+// turns that may be there, and in each budget for those that it queues for: once
+// each, and again for a probe or turns after it has waited for a turn or a slot.
+// An answer that is late makes Options.Fallback hold until Redis answers again
+// in time, and nobody asks meanwhile: a Redis that hangs holds a call up once.
 // Budgets begin without a burst then, both times.
 //
 // Shares go by the processes that were seen last, of which there are at least
