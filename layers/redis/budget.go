@@ -37,8 +37,9 @@ type bucket struct {
 	paused  instant // no turn before this
 	tell    bool    // of the pause
 	telling bool
-	cold    bool // there has been a fallback
-	chill   bool // and it was said in the exchange under way
+	heard   instant // of the last pause that was published
+	cold    bool    // there has been a fallback
+	chill   bool    // and it was said in the exchange under way
 
 	// As of the last answer.
 	known   bool
@@ -156,6 +157,9 @@ func (b *bucket) answer(r *reply, q budgetRequest) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.s.now()
+	if r.began <= b.heard && era != b.era && !later(era, b.era, 0) {
+		era, got = b.era, nil // it is from before the pause that was published meanwhile
+	}
 	b.toEra(era)
 	if left > 0 {
 		b.paused = max(b.paused, after(r.ended, micros(left)))
@@ -527,6 +531,7 @@ func (b *bucket) hearPause(era string, left time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if newer(era, b.era) {
+		b.heard = b.s.now()
 		b.toEra(era)
 		b.pause(max(b.paused, after(b.s.now(), left)))
 	}

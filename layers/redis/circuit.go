@@ -25,6 +25,7 @@ type circuit struct {
 	state   layers.State // closed or open
 	era     string
 	until   instant // it is open before this
+	heard   instant // of the last change that was published
 	current *era
 	opening bool         // told, and not yet answered
 	forced  layers.State // by hand; 0: it is not
@@ -279,6 +280,9 @@ func (c *circuit) tell() {
 func (c *circuit) hear(state, era string, left time.Duration) {
 	c.mu.Lock()
 	news := newer(era, c.era)
+	if news {
+		c.heard = c.s.now()
+	}
 	c.mu.Unlock()
 	if news {
 		c.apply(stateOf(state), era, left)
@@ -290,6 +294,17 @@ func stateOf(s string) layers.State {
 		return layers.StateOpen
 	}
 	return layers.StateClosed
+}
+
+// answer takes the state that a step found, if it is not from before what was
+// published meanwhile.
+func (c *circuit) answer(st *step) {
+	c.mu.Lock()
+	old := st.asked <= c.heard && st.r.era != c.era && !later(st.r.era, c.era, 0)
+	c.mu.Unlock()
+	if !old {
+		c.apply(st.r.state, st.r.era, st.r.left)
+	}
 }
 
 func (c *circuit) apply(state layers.State, era string, left time.Duration) {

@@ -13,8 +13,9 @@
 // in several budgets is taken in all or none by one script.
 //
 // A turn that is waited for has the time in which the burst comes to be used in.
-// Where that is less than 5 ms and a turn, or three turns in several budgets, it
-// may be used that much later, and a window then have that much more.
+// Where that is less than an answer takes, or than 5 ms and a turn, or three turns
+// in several budgets, it may be used that much later, and a window then have that
+// much more.
 //
 // # Circuits
 //

@@ -125,6 +125,7 @@ func TestFallbacks(t *testing.T) {
 // TestKilledRedis: three processes go on at the quota while Redis is killed and
 // restarted without what it knew, and those who wait lose nothing by it.
 func TestKilledRedis(t *testing.T) {
+	t.Parallel()
 	s, timer := startServer(t), startServer(t)
 	rate := policy.Rate{PerSecond: 90, Burst: 9}
 	f := &fleet{t: t, client: timer.client(), rate: rate, by: map[int]int{}, late: 40 * time.Millisecond}

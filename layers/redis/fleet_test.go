@@ -143,7 +143,7 @@ func TestQuota(t *testing.T) {
 	}{
 		{policy.Rate{PerSecond: 100, Burst: 10}, 1, 0.9, 0},
 		{policy.Rate{PerSecond: 300, Burst: 20}, 5, 0.85, 0},
-		{policy.Rate{PerSecond: 100, Burst: 1}, 1, 0.8, 20 * time.Millisecond},
+		{policy.Rate{PerSecond: 100, Burst: 1}, 1, 0.8, 30 * time.Millisecond},
 	} {
 		t.Run(fmt.Sprintf("%v a second, burst %d, cost %d", c.rate.PerSecond, c.rate.Burst, c.cost), func(t *testing.T) {
 			t.Parallel()
@@ -411,7 +411,10 @@ func TestCircuits(t *testing.T) {
 		})
 		list = append(list, of(store).circuit("k", set))
 	}
-	time.Sleep(100 * time.Millisecond) // until all are subscribed
+	client := s.client()
+	eventually(t, "all are subscribed", func() bool {
+		return client.PubSubNumSub(context.Background(), "weir:{weir}:news").Val()["weir:{weir}:news"] == 4
+	})
 	tell(t, list[0], bad)
 	tell(t, list[1], bad)
 	equal(t, "one failure each opens it", isOpen(list[0]), false)

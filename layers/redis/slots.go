@@ -25,8 +25,9 @@ type scale struct {
 	began, ended instant // of the exchange
 }
 
-// due is from when on a turn may be used, until is till when. A turn is never
-// used too early or too late, however long the way of the answer was.
+// due is from when on a turn may be used, until is till when. Neither is too early
+// or too late, however long the way of the answer was, unless the burst comes in
+// less time than that.
 func (s slot) due(i int) instant { return after(s.scale.ended, max(0, s.ahead(i)-s.scale.slack)) }
 
 func (s slot) until(i int) instant { return max(s.due(i), after(s.scale.began, s.ahead(i))) }

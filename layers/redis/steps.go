@@ -36,6 +36,7 @@ type step struct {
 	what, id, era string
 	done          chan struct{}
 	gone          atomic.Bool // the send that wanted to make the probe is gone
+	asked         instant
 	r             stepReply
 	err           error
 }
@@ -149,6 +150,7 @@ func (s *Store) run(ctx context.Context, list []*step) (err error) {
 	pipe := s.client.Pipeline()
 	answers := make([]*goredis.Cmd, len(list))
 	for i, st := range list {
+		st.asked = s.now()
 		keys, args := st.c.request(st)
 		answers[i] = stepScript.EvalSha(ctx, pipe, keys, args...)
 	}
@@ -221,6 +223,6 @@ func (st *step) read(text string, err error) error {
 		return err
 	}
 	st.r = stepReply{stateOf(state), era, micros(left), micros(wait), granted == 1}
-	st.c.apply(st.r.state, st.r.era, st.r.left)
+	st.c.answer(st)
 	return nil
 }

@@ -362,9 +362,14 @@ func (s *Store) listen() {
 // what is published may come after a later answer. An era is when it began, and
 // one that began much earlier is of a clock that went back.
 func newer(era, known string) bool {
-	their, err := strconv.ParseFloat(era, 64)
-	our, _ := strconv.ParseFloat(known, 64)
-	return err == nil && (their > our || our-their > 1e7)
+	return later(era, known, 0) || later(known, era, 10*time.Second)
+}
+
+// later reports that an era began later than another, by more than so much.
+func later(era, other string, by time.Duration) bool {
+	one, _ := strconv.ParseFloat(era, 64)
+	two, err := strconv.ParseFloat(other, 64)
+	return err == nil && one-two > float64(by.Microseconds())
 }
 
 func (s *Store) channel() string { return s.prefix + "news" }

@@ -3,6 +3,7 @@ package redis
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 // TestHandlesAreLetGo: a handle that nobody uses is not kept, and one that
 // somebody uses is given to all who ask.
 func TestHandlesAreLetGo(t *testing.T) {
+	t.Parallel()
 	client := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1"})
 	defer client.Close()
 	s := New(client, Options{})
@@ -39,4 +41,42 @@ func TestHandlesAreLetGo(t *testing.T) {
 		t.Error("the handle in use was not found")
 	}
 	runtime.KeepAlive(used)
+}
+
+// TestOldAnswers: an answer from before a change that was published meanwhile
+// undoes nothing.
+func TestOldAnswers(t *testing.T) {
+	t.Parallel()
+	client := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1"})
+	defer client.Close()
+	s := New(client, Options{Fallback: Share})
+	defer s.Close()
+	set := policy.Breaker{Failures: 1, Open: time.Minute, OpenMax: time.Minute, Probes: 1}
+	c := newCircuit(s, "c", "c", set)
+	old, fresh := newStep(c, "look", "", ""), newStep(c, "look", "", "")
+	old.asked = s.now()
+	c.hear("open", "2000000000", time.Minute)
+	if err := old.read("closed 0 0 0 0", nil); err != nil {
+		t.Error(err)
+	}
+	if _, open := c.Open(); !open {
+		t.Error("an old answer closed the circuit")
+	}
+	fresh.asked = s.now() + 1
+	if err := fresh.read("closed 3000000000 0 0 0", nil); err != nil {
+		t.Error(err)
+	}
+	if _, open := c.Open(); open {
+		t.Error("a fresh answer did not close it")
+	}
+
+	b := newBucket(s, "b", policy.Rate{PerSecond: 10, Burst: 2})
+	q := budgetRequest{Period: b.period(), Burst: 2}
+	began := s.now()
+	b.hearPause("2000000000", time.Minute)
+	r := &reply{began: began, ended: s.now(), words: strings.Fields("1 0 0 0 0 1 1 5*1")}
+	b.answer(r, q)
+	if r.err != nil || b.era != "2000000000" || b.slots.turns() != 0 {
+		t.Errorf("%v, era %s, %d turns after an answer from before the pause", r.err, b.era, b.slots.turns())
+	}
 }
