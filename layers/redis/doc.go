@@ -34,7 +34,7 @@
 // in time, and nobody asks meanwhile: a Redis that hangs holds a call up once.
 // Budgets begin without a burst then, both times.
 //
-// Shares go by the processes that were seen last, of which there are at least
+// Shares go by the processes that were seen lately, of which there are at least
 // Options.Processes. One that alone is cut off has its share beside what the
 // others have: where the quota must hold even so, Fallback is Closed.
 //

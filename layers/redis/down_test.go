@@ -133,7 +133,7 @@ func TestKilledRedis(t *testing.T) {
 	defer stop()
 	said := make([]changes, 3)
 	for i := range said {
-		f.work(ctx, clock.New(), i, of(s.store(said[i].note, func(o *redis.Options) { o.Timeout = 200 * time.Millisecond })).bucket("k", rate), 6, 1)
+		f.work(ctx, clock.New(), i, of(s.store(said[i].note, func(o *redis.Options) { o.Timeout = 300 * time.Millisecond })).bucket("k", rate), 6, 1)
 	}
 	time.Sleep(time.Second) // so that all are seen
 	s.kill()

@@ -349,7 +349,7 @@ func testCircuits(t *testing.T, p process) {
 				return first && second
 			})
 		}},
-		{"a probe that hangs", numbers, func(t *testing.T, c layers.Circuit) {
+		{"a probe that hangs", with(func(b *policy.Breaker) { b.Open = 700 * time.Millisecond }), func(t *testing.T, c layers.Circuit) {
 			tell(t, c, bad, bad)
 			hung := admitted(t, c)
 			if local, ok := c.(interface{ Sent(p *layers.Pass) }); ok {

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	goredis.SetLogger(&logging.VoidLogger{})
 	flag.Parse()
 	if flag.Lookup("test.parallel").Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
-		_ = flag.Set("test.parallel", "5")
+		_ = flag.Set("test.parallel", "8")
 	}
 	os.Exit(m.Run())
 }

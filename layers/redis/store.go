@@ -29,7 +29,7 @@ type Fallback uint8
 // What may hold while Redis cannot be asked.
 const (
 	// Share gives each process its share of a budget: the rate and the burst,
-	// each by the number of processes seen last. A circuit goes by what its own
+	// each by the number of processes seen lately. A circuit goes by what its own
 	// process sees.
 	Share Fallback = iota
 	// Open lets every send pass.
@@ -71,7 +71,7 @@ type Options struct {
 type Change struct {
 	Up        bool
 	Err       error // why not
-	Processes int   // seen last, this one included
+	Processes int   // seen lately, this one included
 }
 
 // Store keeps budgets and circuits in Redis. It is safe for concurrent use.
@@ -89,11 +89,12 @@ type Store struct {
 	kick   chan struct{}
 	step   chan struct{}
 	down   atomic.Bool
-	alive  atomic.Int64 // processes seen last
+	alive  atomic.Int64 // processes seen lately
 
 	// Of the goroutine that talks of budgets.
 	suspects []*bucket     // of the exchange that failed
 	failing  time.Duration // how long that took
+	seen     instant       // when as many processes were seen as alive says, or more
 
 	mu      sync.Mutex
 	handles map[string]weakHandle
@@ -285,8 +286,15 @@ func (s *Store) wake() {
 	}
 }
 
-// see notes how many processes there are.
-func (s *Store) see(n int) { s.alive.Store(int64(max(1, n, s.opts.Processes))) }
+// see notes how many processes there are. Fewer than there were may only be those
+// that a Redis which was restarted has heard of already, and so that takes a while.
+func (s *Store) see(n int) {
+	now := s.now()
+	if n = max(1, n, s.opts.Processes); int64(n) >= s.alive.Load() || now-s.seen > 3*s.opts.Lease {
+		s.alive.Store(int64(n))
+		s.seen = now
+	}
+}
 
 // fail says that Redis cannot be asked, if there is an error. No lock may be held.
 func (s *Store) fail(err error) {

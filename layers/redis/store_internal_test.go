@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/weir-go/weir/policy"
@@ -78,5 +79,21 @@ func TestOldAnswers(t *testing.T) {
 	b.answer(r, q)
 	if r.err != nil || b.era != "2000000000" || b.slots.turns() != 0 {
 		t.Errorf("%v, era %s, %d turns after an answer from before the pause", r.err, b.era, b.slots.turns())
+	}
+}
+
+// TestSeen: who were there lately count, whatever a Redis that was restarted says.
+func TestSeen(t *testing.T) {
+	t.Parallel()
+	at := clock.NewMock()
+	s := &Store{opts: Options{Lease: time.Second}, clock: at, epoch: at.Now()}
+	for i, c := range []struct {
+		after      time.Duration
+		seen, want int
+	}{{0, 4, 4}, {time.Second, 1, 4}, {time.Second, 2, 4}, {2 * time.Second, 2, 2}, {0, 3, 3}, {0, 0, 3}} {
+		at.Add(c.after)
+		if s.see(c.seen); s.alive.Load() != int64(c.want) {
+			t.Errorf("%d: %d processes, want %d", i, s.alive.Load(), c.want)
+		}
 	}
 }
