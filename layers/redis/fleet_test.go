@@ -153,8 +153,8 @@ func TestQuota(t *testing.T) {
 		least float64       // that is used, on a machine that others keep busy
 		late  time.Duration // that a busy machine may make of a turn
 	}{
-		{policy.Rate{PerSecond: 100, Burst: 10}, 1, 0.9, 0},
-		{policy.Rate{PerSecond: 300, Burst: 20}, 5, 0.85, 0},
+		{policy.Rate{PerSecond: 100, Burst: 10}, 1, 0.9, 10 * time.Millisecond},
+		{policy.Rate{PerSecond: 300, Burst: 20}, 5, 0.85, 10 * time.Millisecond},
 		{policy.Rate{PerSecond: 100, Burst: 1}, 1, 0.8, 30 * time.Millisecond},
 	} {
 		t.Run(fmt.Sprintf("%v a second, burst %d, cost %d", c.rate.PerSecond, c.rate.Burst, c.cost), func(t *testing.T) {
