@@ -244,24 +244,41 @@ func (l *retry) backoff(n int, resp *http.Response) time.Duration {
 	return max(0, wait)
 }
 
-// peek lets a function of the user's look at a response, and puts back what it
-// reads of the body: the response may still be the outcome of the call.
+// peek lets a function of the user's look at a response, and at the beginning of
+// its body, which is put back: the response may still be the outcome of the call.
 func peek(resp *http.Response, look func(*http.Response)) {
 	if resp == nil {
 		look(nil)
 		return
 	}
-	body := resp.Body
-	var seen bytes.Buffer
+	p := &peeked{body: resp.Body}
 	shown := *resp
-	shown.Body = io.NopCloser(io.TeeReader(body, &seen))
+	shown.Body = io.NopCloser(p)
 	look(&shown)
-	if seen.Len() > 0 {
+	if p.seen.Len() > 0 {
 		resp.Body = struct {
 			io.Reader
 			io.Closer
-		}{io.MultiReader(&seen, body), body}
+		}{io.MultiReader(&p.seen, p.body), p.body}
 	}
+}
+
+// peeked is the beginning of a body, which is kept. It ends in
+// io.ErrUnexpectedEOF if the body is longer than what is kept of one.
+type peeked struct {
+	body io.ReadCloser
+	seen bytes.Buffer
+}
+
+// Read implements io.Reader.
+func (p *peeked) Read(b []byte) (int, error) {
+	room := heldBytes + 1 - p.seen.Len() // one more tells a body that is too long
+	if room == 0 {
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := p.body.Read(b[:min(len(b), room)])
+	p.seen.Write(b[:n])
+	return n, err
 }
 
 // withoutHint returns resp as a Backoff may see it: Retry-After is not its to

@@ -111,7 +111,8 @@ type Retry struct {
 	Statuses []int
 	// Check decides whether an outcome is retried, and hedged. It may be asked
 	// more than once about one, and concurrently. Nil inherits; the default is
-	// weir's own.
+	// weir's own. It is shown the first 64 KiB of a body, and then
+	// io.ErrUnexpectedEOF; so is Backoff.
 	Check retryablehttp.CheckRetry
 	// Backoff computes a wait from BaseDelay and MaxDelay. Nil inherits; the
 	// default is full jitter.

@@ -427,6 +427,45 @@ func TestHooksMayReadTheBody(t *testing.T) {
 	})
 }
 
+// TestHooksReadWithinBounds: a hook that reads all that it is given has a bounded
+// beginning of a body without end, and the caller the whole of one that is longer.
+func TestHooksReadWithinBounds(t *testing.T) {
+	const most = 70 << 10
+	for _, test := range []struct{ status, length, sends int }{{503, 1 << 26, 3}, {200, 100 << 10, 1}, {200, 64 << 10, 1}} {
+		t.Run(fmt.Sprint(test), func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				sends := 0
+				base := layers.RoundTripperFunc(func(*http.Request) (*http.Response, error) {
+					sends++
+					body := io.LimitReader(zeros{}, int64(test.length))
+					return &http.Response{StatusCode: test.status, ContentLength: -1, Body: io.NopCloser(body)}, nil
+				})
+				look := func(resp *http.Response) {
+					n, err := io.Copy(io.Discard, resp.Body)
+					if cut := test.length > 64<<10; cut != errors.Is(err, io.ErrUnexpectedEOF) || n > most {
+						t.Errorf("the hook read %d bytes, then %v", n, err)
+					}
+				}
+				r := get(t, c, newTransport(t, c, base, retrying(policy.Retry{
+					Check: func(_ context.Context, resp *http.Response, _ error) (bool, error) {
+						look(resp)
+						return resp.StatusCode == 503, nil
+					},
+					Backoff: func(_, _ time.Duration, _ int, resp *http.Response) time.Duration {
+						look(resp)
+						return 0
+					},
+				})))
+				equal(t, "the number of sends", sends, test.sends)
+				if test.status == 200 {
+					wantStatus(t, r, 200)
+					equal(t, "the length of the body", len(r.body), test.length)
+				}
+			})
+		})
+	}
+}
+
 func TestCheckFails(t *testing.T) {
 	refused := errors.New("the body says no")
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
