@@ -7,6 +7,8 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"regexp"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -414,6 +416,9 @@ func (a *attempt) failure(err error, r rank, proof bool) error {
 			e.local, e.Reason = true, ReasonNotRetryable
 		}
 	}
+	if unfit(err) {
+		e.local, e.Reason = true, ReasonNotRetryable
+	}
 	var other *Error
 	if errors.As(err, &other) && other.local {
 		e.local, e.Reason, e.RetryAfter = true, other.Reason, other.RetryAfter
@@ -431,6 +436,19 @@ func provenUnsent(err error) bool {
 		errors.As(err, &unverified) || errors.As(err, &authority) ||
 		errors.As(err, &other) && other.told && other.Sent == Unsent
 }
+
+// unfitText matches what net/http says of a request that it cannot send, or not
+// as it says of itself. It has no types for that.
+var unfitText = regexp.MustCompile(strings.Join([]string{
+	`http: nil Request\.`, `no Host in request URL`, `on Request with no Host`, `invalid Host header`, `idna: `,
+	`net/http: invalid (?:method|header|trailer) `, `invalid Trailer key `, `invalid HTTP (?:header|trailer) `, `invalid \S+ request header`,
+	`unsupported protocol scheme `, `in Request\.URL$`, `invalid request :path `, `request header list larger than peer's`,
+	`http: ContentLength=\d+ with Body length \d+`, `with nil Body`, `request body larger than specified content length`,
+}, "|"))
+
+// unfit reports that the request itself is what failed: it would again, anywhere,
+// and no server had a part in it.
+func unfit(err error) bool { return unfitText.MatchString(safeText(err)) }
 
 // safeToRepeat reports that sending req twice does no more than sending it
 // once: RFC 9110 section 9.2.2, and the header that net/http goes by too.

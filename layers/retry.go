@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -325,16 +324,9 @@ func (e *Error) asURLError() error {
 	return &url.Error{Err: e}
 }
 
-// invalid matches what net/http says of a request that it cannot send, beyond
-// what go-retryablehttp knows.
-var invalid = regexp.MustCompile(`no Host in request URL|net/http: invalid method|http: nil Request\.`)
-
-// hopeless reports a failure that will come again: a URL, a header or a
-// certificate that is wrong.
+// hopeless reports a failure that will come again: a URL or a certificate that is
+// wrong.
 func (e *Error) hopeless() bool {
-	if e.Err != nil && invalid.MatchString(e.Err.Error()) {
-		return true
-	}
 	again, _ := retryablehttp.DefaultRetryPolicy(context.Background(), nil, e.asURLError())
 	return !again
 }

@@ -728,6 +728,43 @@ func (c countedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
+// TestWireUnfitRequests: a request that cannot be sent as it is, or does not hold
+// what it says, is tried once, and nobody else's call pays for it.
+func TestWireUnfitRequests(t *testing.T) {
+	eachKind(t, func(t *testing.T, c *clocktest.Clock, kind, url string) {
+		w := newWire(t, c, kind, http.HandlerFunc(echo), settings(policy.Settings{Breaker: policy.Breaker{Failures: 1}, Retry: noWait}))
+		wantStatus(t, do(c, w, request(t, t.Context(), "GET", url, nil)), 200)
+		for name, change := range map[string]func(*http.Request){
+			"header":            func(r *http.Request) { r.Header["X"] = []string{"\n"} },
+			"header name":       func(r *http.Request) { r.Header["X\n"] = nil },
+			"method":            func(r *http.Request) { r.Method = "not one" },
+			"scheme":            func(r *http.Request) { r.URL.Scheme = "gopher" },
+			"control character": func(r *http.Request) { r.URL.Opaque = "//api.test/\n" },
+			"trailer":           func(r *http.Request) { r.ContentLength, r.Trailer = -1, http.Header{"X": {"\n"}} },
+			"forbidden trailer": func(r *http.Request) { r.ContentLength, r.Trailer = -1, http.Header{"Content-Length": nil} },
+			"too long":          func(r *http.Request) { r.ContentLength = 1 },
+			"too long a stream": func(r *http.Request) { r.ContentLength, r.Body = 1, io.NopCloser(plain{r.Body}) },
+			"too short":         func(r *http.Request) { r.ContentLength = 99 },
+		} {
+			req := request(t, t.Context(), "PUT", url, strings.NewReader("hello"))
+			change(req)
+			if kind == "http2" && (name == "method" || name == "too short" || name == "control character") {
+				continue // it goes out as it is
+			}
+			r := do(c, w, req)
+			if kind == "http2" && r.err == nil && strings.HasPrefix(name, "too long") {
+				continue // the server was faster
+			}
+			e := wantError(t, r.err)
+			equal(t, name+": the reason", e.Reason, layers.ReasonNotRetryable)
+			equal(t, name+": the number of attempts", e.Attempts, 1)
+			for _, b := range w.Breakers() {
+				equal(t, name+": the circuit", b.State(), layers.StateClosed)
+			}
+		}
+	})
+}
+
 // TestWireOneWrite: a small body goes out with its headers, as without weir.
 func TestWireOneWrite(t *testing.T) {
 	for name, body := range map[string]func() io.Reader{
