@@ -408,7 +408,7 @@ func (a *attempt) failure(err error, r rank, proof bool) error {
 	if r == rankInner && (!a.counted || a.sent == Answered) { // the send did not fail
 		e.Layer = r.String()
 	}
-	if proof && !a.gotConn && e.Sent == MaybeSent && provenUnsent(err) {
+	if proof && e.Sent == MaybeSent && (!a.gotConn && provenUnsent(err) || unprocessed(err)) {
 		e.Sent = Unsent
 	}
 	for u := a.seldom().upload; u != nil; u = u.prev {
@@ -436,6 +436,26 @@ func provenUnsent(err error) bool {
 		errors.As(err, &unverified) || errors.As(err, &authority) ||
 		errors.As(err, &other) && other.told && other.Sent == Unsent
 }
+
+// unprocessed reports that a server said by HTTP/2 that it did nothing with the
+// request: RFC 9113 sections 6.8 and 8.7. It is net/http that tells so of a
+// GOAWAY; most of these sends it begins anew by itself.
+func unprocessed(err error) bool {
+	var reset streamError
+	return errors.As(err, &reset) && reset.Code == refusedStream ||
+		strings.HasPrefix(err.Error(), "http2: Transport received GOAWAY from server ErrCode:")
+}
+
+// streamError is what the error of an HTTP/2 stream can be had as: net/http keeps
+// its type to itself.
+type streamError struct {
+	StreamID, Code uint32
+	Cause          error
+}
+
+func (streamError) Error() string { return "stream error" }
+
+const refusedStream = 7
 
 // unfitText matches what net/http says of a request that it cannot send, or not
 // as it says of itself. It has no types for that.

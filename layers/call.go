@@ -468,7 +468,7 @@ func (c *Call) finish(o outcome) {
 // lend hands the caller's body to layers of the user's around the call. What
 // becomes of it there, it is closed once, at the end of the call at the latest.
 func (c *Call) lend(req *http.Request) {
-	if req.Body == nil || req.Body == http.NoBody || inMemory(req.Body) {
+	if _, memory := inMemory(req.Body); memory || req.Body == nil || req.Body == http.NoBody {
 		c.mu.Lock()
 		c.unread = false
 		c.mu.Unlock()

@@ -21,8 +21,9 @@ import (
 type Sent uint8
 
 const (
-	// Unsent is proof that no byte of the request was sent. The call can be
-	// made again, whatever its method.
+	// Unsent is proof that no byte of the request was sent, or that the server
+	// did nothing with it, as HTTP/2 can say. The call can be made again, whatever
+	// its method.
 	Unsent Sent = iota
 	// MaybeSent means that the server may have received the request.
 	MaybeSent

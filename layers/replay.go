@@ -82,14 +82,22 @@ var (
 func (r *recorder) reader() (io.ReadCloser, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.replace(); err != nil {
+		return nil, err
+	}
+	return r.current, nil
+}
+
+// replace ends the current reader, and makes another. r.mu must be held.
+func (r *recorder) replace() error {
 	if r.current != nil {
 		r.current.shut()
 	}
 	if r.overflow.Load() {
-		return nil, errNotRecorded
+		return errNotRecorded
 	}
 	r.current = &recorded{r: r, stop: make(chan struct{})}
-	return r.current, nil
+	return nil
 }
 
 // closeGrace is how much longer than its call a Close of the caller's body is
@@ -132,6 +140,24 @@ type recorded struct {
 	off    int
 	stop   chan struct{}
 	isShut bool // under r.mu
+}
+
+// getBody returns what a base that begins the send anew by itself has the body
+// again from, until another send reads it.
+func (b *recorded) getBody() func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) {
+		r := b.r
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.current != b || r.final {
+			return nil, errSuperseded
+		}
+		if err := r.replace(); err != nil {
+			return nil, err
+		}
+		b = r.current
+		return b, nil
+	}
 }
 
 // shut ends the reading. r.mu must be held.

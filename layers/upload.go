@@ -24,15 +24,21 @@ type upload struct {
 	prev *upload // of the attempt, which may be the source of this one
 
 	// Under the call's mutex.
-	reading bool // inside src.Read
-	closing bool // inside src.Close
-	dead    bool // no further Read may begin
+	says    bool  // its length is declared
+	rest    int64 // of the declared length
+	reading bool  // inside src.Read
+	closing bool  // inside src.Close
+	dead    bool  // no further Read may begin
 	closed  bool
 	left    bool  // nobody waits for the base any more
 	err     error // of src: the caller's own failure
 }
 
-var errUploadAborted = errors.New("the attempt that this body belonged to has ended")
+var (
+	errUploadAborted = errors.New("the attempt that this body belonged to has ended")
+	// net/http says so too, if the server that sees it does not hang up first.
+	errLength = errors.New("the length of the request's body is not its ContentLength")
+)
 
 // roundTrip sends req to next with its body guarded as needed.
 func (a *attempt) roundTrip(next http.RoundTripper, req *http.Request) (*http.Response, error) {
@@ -45,12 +51,15 @@ func (a *attempt) roundTrip(next http.RoundTripper, req *http.Request) (*http.Re
 		}
 		return u.roundTrip(next, req) // a layer of the user's may end it before the attempt ends
 	}
-	memory := inMemory(req.Body)
-	if memory && (req.ContentLength <= smallBody || a.limits == nil || a.limits.Write <= 0) {
+	size, memory := inMemory(req.Body)
+	if memory && (size == req.ContentLength || req.ContentLength <= 0) && (size <= smallBody || a.limits == nil || a.limits.Write <= 0) {
 		return next.RoundTrip(req)
 	}
-	u := a.uploadOf(req.Body)
+	u := a.uploadOf(req.Body, req.ContentLength)
 	again := req.GetBody
+	if r, ok := req.Body.(*recorded); ok && again == nil {
+		again = r.getBody()
+	}
 	req = req.WithContext(req.Context())
 	req.Body = u
 	if again != nil {
@@ -59,7 +68,7 @@ func (a *attempt) roundTrip(next http.RoundTripper, req *http.Request) (*http.Re
 			if err != nil {
 				return nil, err
 			}
-			return a.uploadOf(b), nil
+			return a.uploadOf(b, req.ContentLength), nil
 		}
 	}
 	if memory {
@@ -68,8 +77,10 @@ func (a *attempt) roundTrip(next http.RoundTripper, req *http.Request) (*http.Re
 	return u.roundTrip(next, req)
 }
 
-func (a *attempt) uploadOf(src io.ReadCloser) *upload {
-	u := &upload{a: a, src: src}
+// uploadOf guards src. A length of 0, beside a body, and a negative one declare
+// nothing.
+func (a *attempt) uploadOf(src io.ReadCloser, length int64) *upload {
+	u := &upload{a: a, src: src, says: length > 0, rest: length}
 	a.call.mu.Lock()
 	r := a.mark()
 	r.upload, u.prev = u, r.upload
@@ -97,6 +108,9 @@ func (u *upload) Read(p []byte) (int, error) {
 	n, err := u.src.Read(p)
 	c.mu.Lock()
 	u.reading = false
+	if u.rest -= int64(n); u.says && (u.rest < 0 || u.rest > 0 && err == io.EOF) {
+		err = errLength
+	}
 	if a.phase == phaseWrite {
 		a.enterPhase(phaseWrite, c.env.now())
 	}
@@ -217,15 +231,19 @@ var (
 	nopCloserWriterTo = reflect.TypeOf(io.NopCloser(new(bytes.Reader)))
 )
 
-// inMemory reports whether body is one of those that http.NewRequest makes of
-// a buffer. Such a body never blocks, and closing it does nothing.
-func inMemory(body io.ReadCloser) bool {
+// inMemory returns the size of body if it is one of those that http.NewRequest
+// makes of a buffer. Such a body never blocks, and closing it does nothing.
+func inMemory(body io.ReadCloser) (size int64, ok bool) {
 	if t := reflect.TypeOf(body); t != nopCloser && t != nopCloserWriterTo {
-		return false
+		return 0, false
 	}
-	switch reflect.ValueOf(body).Field(0).Interface().(type) {
-	case *bytes.Reader, *bytes.Buffer, *strings.Reader:
-		return true
+	switch b := reflect.ValueOf(body).Field(0).Interface().(type) {
+	case *bytes.Reader:
+		return int64(b.Len()), true
+	case *bytes.Buffer:
+		return int64(b.Len()), true
+	case *strings.Reader:
+		return int64(b.Len()), true
 	}
-	return false
+	return 0, false
 }

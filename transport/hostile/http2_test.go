@@ -5,11 +5,16 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/weir-go/weir/policy"
+	"github.com/weir-go/weir/transport"
 )
 
 // peer is the server's end of an HTTP/2 connection.
@@ -144,5 +149,49 @@ func TestHTTP2Servers(t *testing.T) {
 				base.Protocols.SetUnencryptedHTTP2(true)
 			})
 		})
+	}
+}
+
+// TestRefusedUnprocessed: what a server says it did nothing with is sent again,
+// whatever the method and whatever the body is read from.
+func TestRefusedUnprocessed(t *testing.T) {
+	for name, refuse := range map[string]func(p *peer) error{
+		"RST_STREAM":      func(p *peer) error { return p.WriteRSTStream(p.stream, http2.ErrCodeRefusedStream) },
+		"GOAWAY":          func(p *peer) error { return p.WriteGoAway(0, http2.ErrCodeNo, nil) },
+		"GOAWAY in anger": func(p *peer) error { return p.WriteGoAway(0, http2.ErrCodeEnhanceYourCalm, nil) },
+	} {
+		for kind, body := range map[string]func() io.Reader{
+			"no body":   func() io.Reader { return nil },
+			"in memory": func() io.Reader { return strings.NewReader("x") },
+			"a stream":  func() io.Reader { return io.LimitReader(strings.NewReader("x"), 1) },
+		} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+				var asked atomic.Int32
+				s := newServer(t, speaks(func(p *peer) error {
+					if asked.Add(1) == 1 {
+						return refuse(p)
+					}
+					return p.WriteHeaders(http2.HeadersFrameParam{StreamID: p.stream, BlockFragment: fields(":status", "200"), EndHeaders: true, EndStream: true})
+				}))
+				defer s.stop()
+				base := transport.Base()
+				base.Protocols = new(http.Protocols)
+				base.Protocols.SetUnencryptedHTTP2(true)
+				tr, err := transport.New(transport.Config{Base: base, Policy: policy.Policy{Settings: policy.Settings{Deadline: hang}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer tr.CloseIdleConnections()
+				resp, err := tr.Client().Post("http://"+s.Addr().String(), "text/plain", body())
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				if resp.StatusCode != http.StatusOK || asked.Load() != 2 {
+					t.Errorf("status %d after %d sends", resp.StatusCode, asked.Load())
+				}
+			})
+		}
 	}
 }
