@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -324,9 +325,15 @@ func (e *Error) asURLError() error {
 	return &url.Error{Err: e}
 }
 
+// immense matches what net/http says of an answer with more headers than it takes.
+var immense = regexp.MustCompile(`response headers exceeded \d+ bytes|too many 1xx|response header list larger than`)
+
 // hopeless reports a failure that will come again: a URL or a certificate that is
-// wrong.
+// wrong, or headers without end.
 func (e *Error) hopeless() bool {
+	if e.Err != nil && immense.MatchString(e.Err.Error()) {
+		return true
+	}
 	again, _ := retryablehttp.DefaultRetryPolicy(context.Background(), nil, e.asURLError())
 	return !again
 }

@@ -16,7 +16,9 @@ import (
 // MaxConnsPerHost, without touching a connection that another request was
 // handed (see [layers.DialContext]); and a dead HTTP/2 connection is found by
 // pings, at the latest 30 s after it went silent, instead of failing call after
-// call. Its own timeouts only bound what a finished call leaves behind.
+// call. Its own timeouts only bound what a finished call leaves behind. It takes
+// a MiB of response headers, where net/http takes ten: a call may meet them in
+// each of its sends.
 //
 // Each call returns a transport, and so a connection pool, of its own. Change
 // its fields before the first use.
@@ -33,9 +35,10 @@ func Base() *http.Transport {
 			}
 			return proxyRefusedError(resp.StatusCode) // net/http would repeat the proxy's words
 		},
-		MaxIdleConns:        256,
-		MaxIdleConnsPerHost: 64,
-		IdleConnTimeout:     90 * time.Second,
+		MaxResponseHeaderBytes: 1 << 20,
+		MaxIdleConns:           256,
+		MaxIdleConnsPerHost:    64,
+		IdleConnTimeout:        90 * time.Second,
 		// A server that does not know Expect: 100-continue never answers it.
 		ExpectContinueTimeout: time.Second,
 		HTTP2: &http.HTTP2Config{

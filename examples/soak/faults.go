@@ -214,7 +214,7 @@ var faults = map[string]fault{
 		fine(w, r)
 	},
 	"heavy": func(_ *server, w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Heavy", strings.Repeat("x", 1<<20))
+		w.Header().Set("X-Heavy", strings.Repeat("x", 1<<19))
 		fine(w, r)
 	},
 	"loop": func(_ *server, w http.ResponseWriter, r *http.Request) {

@@ -70,6 +70,17 @@ func (p *peer) send(block []byte, end bool) error {
 	return p.WriteHeaders(http2.HeadersFrameParam{StreamID: p.stream, BlockFragment: block, EndHeaders: end})
 }
 
+// heavy answers with n bytes of headers and no body.
+func (p *peer) heavy(n int) error {
+	block := fields(":status", "200", "x-heavy", string(bytes.Repeat([]byte("~"), n)))
+	_ = p.send(block[:1<<14], false)
+	for block = block[1<<14:]; len(block) > 1<<14; block = block[1<<14:] {
+		_ = p.WriteContinuation(p.stream, false, block[:1<<14])
+	}
+	_ = p.WriteContinuation(p.stream, true, block)
+	return p.WriteData(p.stream, true, nil)
+}
+
 // forever calls f until it fails.
 func forever(f func() error) error {
 	for {
@@ -81,6 +92,7 @@ func forever(f func() error) error {
 
 func TestHTTP2Servers(t *testing.T) {
 	const noError, refused, internal, calm = http2.ErrCodeNo, http2.ErrCodeRefusedStream, http2.ErrCodeInternal, http2.ErrCodeEnhanceYourCalm
+	const again = 6 // HTTP/2 does not say that it was for the headers, so they are met in each send
 	block := make([]byte, 1<<10)
 	early, more := fields(":status", "103", "link", "</style.css>"), bytes.Repeat(fields("x-y", "z"), 100)
 	for _, test := range []struct {
@@ -119,20 +131,13 @@ func TestHTTP2Servers(t *testing.T) {
 		}), "error", 8},
 		{"one 1xx after the other", speaks(func(p *peer) error {
 			return forever(func() error { return p.send(early, true) })
-		}), "error", headers},
+		}), "error", again * headers / 2},
 		{"CONTINUATION without end", speaks(func(p *peer) error {
 			_ = p.send(fields(":status", "200"), false)
 			return forever(func() error { return p.WriteContinuation(p.stream, false, more) })
-		}), "error", headers},
-		{"1 MiB of headers", speaks(func(p *peer) error {
-			heavy := fields(":status", "200", "x-heavy", string(bytes.Repeat([]byte("~"), mebibyte)))
-			_ = p.send(heavy[:1<<14], false)
-			for heavy = heavy[1<<14:]; len(heavy) > 1<<14; heavy = heavy[1<<14:] {
-				_ = p.WriteContinuation(p.stream, false, heavy[:1<<14])
-			}
-			_ = p.WriteContinuation(p.stream, true, heavy)
-			return p.WriteData(p.stream, true, nil)
-		}), "200", 16},
+		}), "error", again * headers / 2},
+		{"half a MiB of headers", speaks(func(p *peer) error { return p.heavy(mebibyte / 2) }), "200", 8},
+		{"2 MiB of headers", speaks(func(p *peer) error { return p.heavy(2 * mebibyte) }), "error", again * headers},
 		{"pings without end", speaks(func(p *peer) error {
 			return forever(func() error { return p.WritePing(false, [8]byte{}) })
 		}), "error", 16},
