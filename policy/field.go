@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"math"
+	"net/http"
 	"reflect"
 	"regexp"
 	"slices"
@@ -39,8 +40,10 @@ const maxDuration = 365 * 24 * time.Hour
 
 // The rules that a field's type alone does not imply.
 var rules = map[string]rule{
-	"Deadline":          {off: true},
-	"DeadlineHeader":    {limit: `a header's name, or "off"`, ok: func(v reflect.Value) bool { return headerName.MatchString(v.String()) }},
+	"Deadline": {off: true},
+	"DeadlineHeader": {limit: `the name of a header of its own, or "off"`, ok: func(v reflect.Value) bool {
+		return headerName.MatchString(v.String()) && !slices.Contains(headersTaken, http.CanonicalHeaderKey(v.String()))
+	}},
 	"Timeouts.Pool":     {off: true, bounded: true},
 	"Timeouts.Connect":  {off: true, bounded: true},
 	"Timeouts.Write":    {off: true, bounded: true},
@@ -78,6 +81,10 @@ var rules = map[string]rule{
 		return slices.Contains(stream.Dialects(), v.String())
 	}},
 }
+
+// headersTaken are those that net/http writes itself, and would not send, and
+// those that are secrets.
+var headersTaken = []string{"Host", "Content-Length", "Transfer-Encoding", "Trailer", "Te", "Connection", "Upgrade", "User-Agent", "Authorization", "Proxy-Authorization", "Cookie"}
 
 // headerName is a token of RFC 9110.
 var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")

@@ -185,6 +185,7 @@ func TestDeadlineHeaderNeedsAHost(t *testing.T) {
 		"no host":          {Policy{Routes: []Route{{Pattern: "/api/", Settings: told}}}, false},
 		"the policy":       {Policy{Settings: told}, false},
 		"no header's name": {Policy{Routes: []Route{{Pattern: "api.example/", Settings: Settings{DeadlineHeader: "X Left"}}}}, false},
+		"another's header": {Policy{Routes: []Route{{Pattern: "api.example/", Settings: Settings{DeadlineHeader: "content-length"}}}}, false},
 	} {
 		_, err := Compile(tc.p)
 		e, refused := errors.AsType[*ConfigError](err)

@@ -80,6 +80,16 @@ func TestFromRequest(t *testing.T) {
 			{"grpc-timeout", "5S", 5 * time.Second},
 			{"grpc-timeout", "1500m", 1500 * time.Millisecond},
 			{"grpc-timeout", "99999999H", 20 * time.Second},
+			{"grpc-timeout", "5S ", 20 * time.Second},
+			{"grpc-timeout", "5s", 20 * time.Second},
+			{"grpc-timeout", "+5S", 20 * time.Second},
+			{"grpc-timeout", "1.5S", 20 * time.Second},
+			{"grpc-timeout", "٥S", 20 * time.Second},
+			{"grpc-timeout", "5S, 2S", 20 * time.Second},
+			{"x-left", "18446744073710", 20 * time.Second},
+			{"x-left", "9223372036854", 20 * time.Second},
+			{"x-left", "0x10", 20 * time.Second},
+			{"x-left", "1_000", 20 * time.Second},
 			{"X-Envoy-Expected-Rq-Timeout-Ms", "2500", 2500 * time.Millisecond},
 			{"x-left", "700", 700 * time.Millisecond},
 			{"X-Other", "700", 20 * time.Second},
@@ -106,5 +116,89 @@ func TestFromRequest(t *testing.T) {
 		both.Header.Set("grpc-timeout", "5S")
 		both.Header.Set("X-Envoy-Expected-Rq-Timeout-Ms", "2000")
 		wantTook(t, do(c, tr, request(t, layers.FromRequest(both), "GET", url, nil)), 2*time.Second)
+	})
+}
+
+// TestFromRequestLong: a time that is too long for some is long, and not none.
+func TestFromRequestLong(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.NoReply().Forever())
+		tr := newTransport(t, c, up, settings(policy.Settings{Deadline: policy.Off, Timeouts: policy.Timeouts{Read: policy.Off}, Retry: policy.Retry{Enabled: policy.Off}}))
+		served := request(t, t.Context(), "GET", url, nil)
+		served.Header.Set("X-Left", "5184000000") // 60 days, in more than 32 bits
+		wantTook(t, do(c, tr, request(t, layers.FromRequest(served, "X-Left"), "GET", url, nil)), 60*24*time.Hour)
+		served.Header.Set("Grpc-Timeout", "97357816H") // 19 times 2^64 ns, and three minutes
+		wantTook(t, do(c, tr, request(t, layers.FromRequest(served, "X-Left"), "GET", url, nil)), 60*24*time.Hour)
+		served.Header["X-Left"] = []string{"junk", "3000", "2000"}
+		wantTook(t, do(c, tr, request(t, layers.FromRequest(served, "X-Left"), "GET", url, nil)), 2*time.Second)
+	})
+}
+
+// TestDeadlineHeaderOfTheCaller: a time that the caller of the transport tells
+// himself stands if it is the shorter one, and there is one header of the name.
+func TestDeadlineHeaderOfTheCaller(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Forever())
+		for own, want := range map[string]string{"500": "500", "60000": "10000", "0": "10000", "junk": "10000"} {
+			for _, name := range []string{"X-Left", "x-left"} {
+				rt := layers.Chain(up, layers.DeadlineHeader(&layers.Env{Clock: c}, "X-Left"))
+				req := request(t, layers.WithDeadline(t.Context(), c.Now().Add(10*time.Second)), "GET", url, nil)
+				req.Header[name] = []string{own}
+				do(c, rt, req)
+				all := up.Requests()
+				sent := all[len(all)-1].Header
+				equal(t, "headers", len(sent), 1)
+				equal(t, name+" that the caller set to "+own, sent.Get("X-Left"), want)
+				equal(t, "the caller's", req.Header[name][0], own)
+			}
+		}
+	})
+}
+
+// TestDeadlineHeaderOfSends: each retry, hedge and hop tells the time that is left
+// to it, and a host that the policy does not name is told none.
+func TestDeadlineHeaderOfSends(t *testing.T) {
+	const name = "X-Left"
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c,
+			clocktest.Reply(302).After(time.Second).Header("Location", "http://api.example/hedged"),
+			clocktest.NoReply(), clocktest.Reply(302).After(time.Second).Header("Location", "http://other.example/"),
+			clocktest.Reply(200))
+		tr := newTransport(t, c, up, policy.Policy{
+			Settings: policy.Settings{Deadline: 10 * time.Second},
+			Routes: []policy.Route{
+				{Pattern: "api.example/", Settings: policy.Settings{DeadlineHeader: name}},
+				{Pattern: "api.example/hedged", Settings: policy.Settings{Hedge: policy.Hedge{Delay: 2 * time.Second}}},
+			},
+		})
+		resp, err := tr.Client().Do(request(t, t.Context(), "GET", url, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		sent := up.Requests()
+		for i, want := range []string{"10000", "9000", "7000", ""} {
+			equal(t, "send "+strconv.Itoa(i+1), sent[i].Header.Get(name), want)
+		}
+	})
+}
+
+// TestDeadlineHeaderOfAStream: the policy's deadline bounds only the opening of
+// a stream, and a server that went by it would end a healthy one.
+func TestDeadlineHeaderOfAStream(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Forever())
+		tr := newTransport(t, c, up, policy.Policy{
+			Settings: policy.Settings{Deadline: 10 * time.Second},
+			Routes: []policy.Route{{Pattern: "api.example/", Settings: policy.Settings{
+				DeadlineHeader: "X-Left", Stream: policy.Stream{Enabled: policy.On},
+			}}},
+		})
+		do(c, tr, request(t, t.Context(), "POST", url, nil))
+		do(c, tr, request(t, layers.WithDeadline(t.Context(), c.Now().Add(time.Hour)), "POST", url, nil))
+		do(c, tr, request(t, layers.WithDeadline(t.Context(), c.Now().Add(time.Second)), "POST", url, nil))
+		for i, want := range []string{"", "3600000", "1000"} {
+			equal(t, "send "+strconv.Itoa(i+1), up.Requests()[i].Header.Get("X-Left"), want)
+		}
 	})
 }
