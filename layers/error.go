@@ -213,8 +213,22 @@ func callerEnded(ctx context.Context) error {
 // or a header.
 var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
+// What a URL in a text may hold a secret in.
+var (
+	userinfo = regexp.MustCompile(`//[^\s/?#]*@`)
+	query    = regexp.MustCompile(`\?\S+`)
+	fragment = regexp.MustCompile(`(://[^\s#]*)#\S+`)
+)
+
+// bare takes out of a text what is secret of the URLs in it.
+func bare(text string) string {
+	text = fragment.ReplaceAllString(text, "$1#…")
+	return query.ReplaceAllString(userinfo.ReplaceAllString(text, "//…@"), "?…")
+}
+
 // safeText is an error's text without what may hold a secret: the URL of a
-// nested client's error, and whatever net/http quotes from a message.
+// nested client's error, userinfo and query of any other URL, and whatever
+// net/http quotes from a message.
 func safeText(err error) string {
 	switch e := err.(type) { //nolint:errorlint // Each level of the chain prints itself.
 	case *Error:
@@ -222,7 +236,7 @@ func safeText(err error) string {
 	case *url.Error:
 		return strings.ToLower(e.Op) + ": " + safeText(e.Err)
 	case *net.OpError:
-		return e.Error()
+		return bare(e.Error())
 	case textproto.ProtocolError, *textproto.Error:
 		return "malformed message from the server"
 	}
@@ -236,7 +250,7 @@ func safeText(err error) string {
 	if protocol, ok := errors.AsType[textproto.ProtocolError](err); ok {
 		text = strings.ReplaceAll(text, protocol.Error(), safeText(protocol))
 	}
-	return quoted.ReplaceAllString(text, `"…"`)
+	return bare(quoted.ReplaceAllString(text, `"…"`))
 }
 
 // safe is err, with a text that is safe to show: net/http quotes what it could

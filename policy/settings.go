@@ -48,7 +48,8 @@ type Settings struct {
 	// other name, such as "X-Envoy-Expected-Rq-Timeout-Ms", in milliseconds. It
 	// is told to hosts that the policy names: only a route with a host takes it.
 	// Where Stream is enabled, only a deadline that bounds the reading too is
-	// told: that of the caller's context or of layers.WithDeadline. The default is none; "off" is none below a route that has one.
+	// told: that of the caller's context or of layers.WithDeadline. The default
+	// is none; "off" is none below a route that has one.
 	DeadlineHeader string
 	Timeouts       Timeouts
 	Retry          Retry

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	neturl "net/url"
 	"strings"
@@ -202,6 +203,10 @@ func TestSecrets(t *testing.T) {
 		{"a token, wrapped", nil, failing(fmt.Errorf("minting: %w", &neturl.Error{Op: "Post", URL: tokenURL, Err: io.ErrUnexpectedEOF}))},
 		{"a token, unsaid", nil, failing(unsaid{&neturl.Error{Op: "Post", URL: tokenURL, Err: io.EOF}})},
 		{"two tokens", nil, failing(errors.Join(&neturl.Error{Op: "Post", URL: tokenURL, Err: io.EOF}, &neturl.Error{Op: "Get", URL: tokenURL, Err: io.EOF}))},
+		{"a URL in a text", nil, failing(errors.New("cannot mint at " + tokenURL + ": no"))},
+		{"a URL's fragment in a text", nil, failing(errors.New("sent to https://auth.test/#access_token=" + secret))},
+		{"a path in a text", nil, failing(errors.New("GET /v1?key=" + secret + " failed"))},
+		{"a URL in a dialer's text", nil, failing(&net.OpError{Op: "dial", Net: "tcp", Err: errors.New("through " + tokenURL)})},
 		{"a failure within a stream", http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			rw.Header().Set("Content-Type", "text/event-stream")
 			fmt.Fprintf(rw, "data: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":%q}}\n\n", secret)
