@@ -3,6 +3,7 @@ package layers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -126,6 +127,7 @@ type Breaker struct {
 	inner  gobreaker.State
 	until  instant // the circuit is open before this
 	opens  int     // in a row, without closing
+	why    string  // it opened last
 	era    int     // counts changes of state; results of an earlier one count for nothing
 	forced State   // 0: none
 	trip   bool    // what is reported next opens the circuit
@@ -202,6 +204,9 @@ func (b *Breaker) engine() *gobreaker.TwoStepCircuitBreaker[struct{}] {
 // moved follows the engine. That it leaves the open state at once is for
 // nobody to see.
 func (b *Breaker) moved(to gobreaker.State) {
+	if to == gobreaker.StateOpen {
+		b.why = b.reason()
+	}
 	b.inner = to
 	b.era++
 	b.window = window{}
@@ -239,6 +244,17 @@ func shownAs(c Shown, id policy.StateID, key string) *Breaker {
 	b := &Breaker{shown: c, id: id, key: stateKey{name: key}}
 	b.calm.Store(-1)
 	return b
+}
+
+// reason says why the circuit opens now.
+func (b *Breaker) reason() string {
+	switch {
+	case b.inner == gobreaker.StateHalfOpen:
+		return "a probe failed"
+	case b.trip:
+		return fmt.Sprintf("%d of %d sends failed within %v", b.window.failed, b.window.n, b.set.Window)
+	}
+	return fmt.Sprintf("%d failures in a row", b.set.Failures)
 }
 
 // Set implements Circuit.
@@ -567,7 +583,7 @@ func (b *Breaker) Status() BreakerStatus {
 	defer b.mu.Unlock()
 	now := b.env.now()
 	s := BreakerStatus{
-		ID: b.id, Key: b.key.String(), State: b.state(now), Forced: b.forced != 0,
+		ID: b.id, Key: b.key.String(), State: b.state(now), Forced: b.forced != 0, Why: b.why,
 		Failures: int(b.core.Counts().ConsecutiveFailures), Probes: len(b.probes),
 	}
 	if now < b.until {

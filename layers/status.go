@@ -23,6 +23,7 @@ type BreakerStatus struct {
 	Key      string
 	State    State
 	Forced   bool      // by ForceOpen or ForceClosed
+	Why      string    // it opened last, such as "5 failures in a row"; empty: it never did
 	Until    time.Time // when a probe may pass; zero: it is not open by itself
 	Failures int       // in a row
 	Probes   int       // under way

@@ -1,14 +1,17 @@
 package layers
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // Trace is what happened to a call, in spans of time.
 type Trace struct {
+	Number   int64 // of the call among those of its Tracer, from 1
 	Route    string
 	Start    time.Time
 	End      time.Time // zero: the call goes on
@@ -30,8 +33,9 @@ type Trace struct {
 // Span is a part of a call.
 type Span struct {
 	// Kind is KindSend for an attempt, its body included; KindPhase for a phase
-	// of it; KindWait for a wait; and KindContent, KindFailure, KindOpaque and
-	// KindRefused for what took no time.
+	// of it; KindWait for a wait; KindGap for a gap of its stream, if the Tracer
+	// keeps gaps; and KindContent, KindFailure, KindOpaque and KindRefused for
+	// what took no time.
 	Kind    Kind
 	Attempt int
 	Phase   Phase // of a phase, a wait or a refusal
@@ -64,8 +68,13 @@ func (t *Trace) Waited() map[Phase]time.Duration {
 // Tracer is an [Observer] that makes a Trace of each call, and hands it over
 // when the call has ended, on the goroutine that ended it.
 type Tracer struct {
-	done func(context.Context, Trace)
-	live sync.Map // of *Call to *tracing
+	// Gaps is how many gaps of a call's streams are kept, the longest: see
+	// [KindGap]. It must not change once the Tracer is in use.
+	Gaps int
+
+	done   func(context.Context, Trace)
+	number atomic.Int64
+	live   sync.Map // of *Call to *tracing
 }
 
 // NewTracer returns a Tracer. The context that done gets is the call's.
@@ -77,19 +86,21 @@ const maxSpans = 256
 type tracing struct {
 	mu sync.Mutex
 	Trace
+	gaps []Span // shortest first
 }
 
-// Wants asks for the ends of waits too; see [Observer].
-func (t *Tracer) Wants(k Kind) bool { return k == KindWaited }
+// Wants asks for the ends of waits too, and for gaps if they are kept; see
+// [Observer].
+func (t *Tracer) Wants(k Kind) bool { return k == KindWaited || k == KindGap && t.Gaps > 0 }
 
 // Observe implements Observer.
 func (t *Tracer) Observe(ctx context.Context, e Event) {
 	c, ok := CallFrom(ctx)
 	switch {
-	case !ok || e.Kind == KindBreaker || e.Kind == KindGap:
+	case !ok || e.Kind == KindBreaker:
 		return
 	case e.Kind == KindStart:
-		t.live.Store(c, &tracing{Trace: Trace{Route: e.Route, Start: e.At}})
+		t.live.Store(c, &tracing{Trace: Trace{Number: t.number.Add(1), Route: e.Route, Start: e.At}})
 		return
 	}
 	found, ok := t.live.Load(c)
@@ -97,13 +108,16 @@ func (t *Tracer) Observe(ctx context.Context, e Event) {
 		return
 	}
 	r := found.(*tracing) // Nothing else is stored.
+	if e.Kind == KindGap {
+		r.gap(e, t.Gaps)
+		return
+	}
 	r.add(e)
 	if e.Kind != KindEnd {
 		return
 	}
 	t.live.Delete(c)
-	r.of(c)
-	t.done(ctx, r.Trace)
+	t.done(ctx, r.trace(c, false))
 }
 
 // Live returns the traces of the calls that go on, oldest first.
@@ -111,22 +125,51 @@ func (t *Tracer) Live() []Trace {
 	var list []Trace
 	t.live.Range(func(call, found any) bool {
 		c, r := call.(*Call), found.(*tracing) // Nothing else is stored.
-		r.mu.Lock()
-		trace := r.Trace
-		trace.Spans = slices.Clone(trace.Spans)
-		r.mu.Unlock()
-		trace.of(c)
-		list = append(list, trace)
+		list = append(list, r.trace(c, true))
 		return true
 	})
 	slices.SortFunc(list, func(a, b Trace) int { return a.Start.Compare(b.Start) })
 	return list
 }
 
-// of takes over what a call can be asked for.
-func (t *Trace) of(c *Call) {
+// trace returns the trace of a call, with what the call can be asked for. What
+// goes on needs a copy.
+func (r *tracing) trace(c *Call, goesOn bool) Trace {
+	r.mu.Lock()
+	t := r.Trace
+	if goesOn {
+		t.Spans = slices.Clone(t.Spans)
+	}
+	t.Spans = with(t.Spans, r.gaps)
+	r.mu.Unlock()
 	t.Deadline, _ = c.Deadline()
 	t.Attempts, t.Reason = c.Attempts(), c.Reason()
+	return t
+}
+
+// with puts gaps in their places among spans.
+func with(spans, gaps []Span) []Span {
+	if len(gaps) > 0 {
+		spans = append(spans, gaps...)
+		slices.SortStableFunc(spans, func(a, b Span) int { return a.Start.Compare(b.Start) })
+	}
+	return spans
+}
+
+// gap notes a gap, if it is among the longest.
+func (r *tracing) gap(e Event, most int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	length := func(s Span, d time.Duration) int { return cmp.Compare(s.End.Sub(s.Start), d) }
+	switch {
+	case len(r.gaps) < most:
+	case most == 0 || length(r.gaps[0], e.Wait) >= 0:
+		return
+	default:
+		r.gaps = slices.Delete(r.gaps, 0, 1)
+	}
+	at, _ := slices.BinarySearchFunc(r.gaps, e.Wait, length)
+	r.gaps = slices.Insert(r.gaps, at, Span{Kind: KindGap, Attempt: e.Attempt, Phase: e.Phase, Start: e.At.Add(-e.Wait), End: e.At})
 }
 
 // add notes an event.

@@ -22,3 +22,26 @@ func TestTraceIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestLongestGaps: of the gaps of a call the longest are kept, in their order
+// among the other spans.
+func TestLongestGaps(t *testing.T) {
+	var r tracing
+	at := time.Unix(0, 0)
+	r.add(Event{Kind: KindSend, Attempt: 1, At: at})
+	for _, wait := range []time.Duration{3, 9, 1, 7, 5, 9, 2} {
+		at = at.Add(wait * time.Second)
+		r.gap(Event{Kind: KindGap, Phase: PhaseGap, Attempt: 1, At: at, Wait: wait * time.Second}, 3)
+	}
+	r.add(Event{Kind: KindEnd, At: at})
+	spans := with(r.Spans, r.gaps)
+	want := []time.Duration{36, 9, 7, 9}
+	for i, s := range spans {
+		if i >= len(want) || s.End.Sub(s.Start) != want[i]*time.Second || (s.Kind == KindGap) != (i > 0) {
+			t.Errorf("span %d is %v of %v", i, s.Kind, s.End.Sub(s.Start))
+		}
+	}
+	if len(spans) != len(want) {
+		t.Errorf("%d spans, want %d", len(spans), len(want))
+	}
+}

@@ -69,3 +69,45 @@ func TestObservers(t *testing.T) {
 		equal(t, "gaps that were not", rest[layers.KindGap], 0)
 	})
 }
+
+// TestCircuits: a circuit says why it opened, and until when.
+func TestCircuits(t *testing.T) {
+	for name, tc := range map[string]struct {
+		set  policy.Breaker
+		want string
+	}{
+		"in a row": {policy.Breaker{Failures: 2}, "2 failures in a row"},
+		"a ratio":  {policy.Breaker{Ratio: 0.5, MinRequests: 2, Window: time.Minute}, "2 of 2 sends failed within 1m0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c, clocktest.Reply(500).Times(3), clocktest.Reply(200).Forever())
+				tc.set.Open, tc.set.OpenJitter = time.Minute, policy.Off
+				tr := newTransport(t, c, up, policy.Policy{Routes: []policy.Route{{Pattern: "api.example/", Settings: policy.Settings{
+					Breaker: tc.set, Retry: policy.Retry{Enabled: policy.Off},
+				}}}})
+				want := layers.BreakerStatus{ID: policy.StateID{Section: "Breaker", Pattern: "api.example/"}, Key: "http://api.example"}
+				is := func(s layers.State, failures int, why string, open time.Duration) {
+					t.Helper()
+					want.State, want.Failures, want.Why, want.Until = s, failures, why, time.Time{}
+					if open > 0 {
+						want.Until = c.Now().Add(open)
+					}
+					equal(t, "the circuit", tr.Breakers()[0].Status(), want)
+				}
+				get(t, c, tr)
+				failures := tr.Breakers()[0].Status().Failures
+				is(layers.StateClosed, failures, "", 0)
+				get(t, c, tr)
+				is(layers.StateOpen, 0, tc.want, time.Minute)
+				c.Add(time.Minute)
+				is(layers.StateHalfOpen, 0, tc.want, 0)
+				get(t, c, tr)
+				is(layers.StateOpen, 0, "a probe failed", 2*time.Minute)
+				c.Add(2 * time.Minute)
+				get(t, c, tr)
+				is(layers.StateClosed, 0, "a probe failed", 0)
+			})
+		})
+	}
+}

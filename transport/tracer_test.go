@@ -82,7 +82,7 @@ route "all", 8s, sends: 2: 200
 `, "\n"))
 		trace.Spans = nil
 		equal(t, "the rest", fmt.Sprintf("%+v", trace), fmt.Sprintf("%+v", layers.Trace{
-			Route: "all", Start: c.Now().Add(-8 * time.Second), End: c.Now(), Deadline: c.Now().Add(12 * time.Second), Attempts: 2, Status: 200,
+			Number: 1, Route: "all", Start: c.Now().Add(-8 * time.Second), End: c.Now(), Deadline: c.Now().Add(12 * time.Second), Attempts: 2, Status: 200,
 		}))
 	})
 }

@@ -408,5 +408,12 @@ func (c *circuit) Status() layers.BreakerStatus {
 	if c.forced != 0 {
 		s.State = c.forced
 	}
+	switch {
+	case s.State == layers.StateClosed:
+	case c.s.down.Load() && c.s.opts.Fallback == Closed:
+		s.Why = "Redis is down"
+	case s.Why == "":
+		s.Why = "it opened for the fleet"
+	}
 	return s
 }

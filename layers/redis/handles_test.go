@@ -312,6 +312,9 @@ func testCircuits(t *testing.T, p process) {
 			wait, open := c.Open()
 			equal(t, "it is open", open, true)
 			within(t, "for", wait, 100*time.Millisecond, 300*time.Millisecond)
+			s := c.(interface{ Status() layers.BreakerStatus }).Status()
+			equal(t, "the state that is shown", s.State, layers.StateOpen)
+			equal(t, "it says why, and until when", s.Why != "" && !s.Until.IsZero(), true)
 			_, ok := send(c, new(layers.Pass))
 			equal(t, "a send is admitted", ok, false)
 		}},
