@@ -148,7 +148,8 @@ type rare struct {
 	jobEnd instant // the part of Call.end that comes from WithDeadline, if job
 
 	// If there is an observer.
-	readSince instant       // when the latest Read of the body began
+	readSeen  bool          // a Read of the body goes on
+	readSince instant       // when it began
 	longest   time.Duration // how long the longest took
 }
 

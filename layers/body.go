@@ -159,6 +159,7 @@ func (b *body) expired() error {
 // beginRead starts the clock of one Read, unless the attempt has expired.
 func (b *body) beginRead() error {
 	a, c := b.a, b.a.call
+	seen := c.env.heard()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if expired := b.expired(); expired != nil {
@@ -166,13 +167,14 @@ func (b *body) beginRead() error {
 	}
 	if b.timed() && !a.settled {
 		a.reading = true
-		timed, seen := a.limits != nil && a.limits.Read > 0, c.env.Observer != nil
+		timed := a.limits != nil && a.limits.Read > 0
 		if !timed && !seen {
 			return nil
 		}
 		now := c.env.now()
 		if seen {
-			a.mark().readSince = now
+			r := a.mark()
+			r.readSince, r.readSeen = now, true
 		}
 		if timed {
 			a.enterPhase(phaseBody, now)
@@ -186,7 +188,8 @@ func (b *body) endRead() error {
 	b.a.call.mu.Lock()
 	defer b.a.call.mu.Unlock()
 	if b.timed() {
-		if r := b.a.rare; b.a.reading && b.a.call.env.Observer != nil {
+		if r := b.a.rare; b.a.reading && r != nil && r.readSeen {
+			r.readSeen = false
 			r.longest = max(r.longest, b.a.call.env.now()-r.readSince)
 		}
 		b.a.reading = false

@@ -30,6 +30,7 @@ type Env struct {
 	once   sync.Once
 	gaps   bool      // the observer wants KindGap
 	waited bool      // it wants KindWaited
+	idle   idler     // the observer, if it may be idle
 	epoch  time.Time // what instants count from
 	alarms sync.Pool // of *alarm, stopped
 	hooks  sync.Pool // of *hooks, that tell nobody
@@ -58,6 +59,7 @@ func (e *Env) ready() *Env {
 			e.Rand = rand.Float64
 		}
 		e.gaps, e.waited = Wants(e.Observer, KindGap), Wants(e.Observer, KindWaited)
+		e.idle, _ = e.Observer.(idler)
 		e.epoch = e.Clock.Now()
 		e.extra.create = func(stateKey) *extraBudget { return newExtraBudget(e) }
 	})

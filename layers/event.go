@@ -3,7 +3,6 @@ package layers
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/weir-go/weir/stream"
@@ -97,6 +96,9 @@ func (e Event) LogValue() slog.Value {
 // An event of [KindGap] comes with every few tokens of a stream, and one of
 // [KindWaited] says little that the next event does not. Only an Observer with a
 // method Wants(Kind) bool is told of them, if that returns true for the kind.
+//
+// One with a method Idle() bool is told of nothing of a call while that returns
+// true, and costs next to nothing then.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
@@ -108,14 +110,24 @@ type ObserverFunc func(context.Context, Event)
 func (f ObserverFunc) Observe(ctx context.Context, e Event) { f(ctx, e) }
 
 // Observers returns an Observer that tells each of the list, in order.
-func Observers(list ...Observer) Observer { return observers(list) }
+func Observers(list ...Observer) Observer {
+	o := make(observers, len(list))
+	for i, to := range list {
+		o[i].Observer = to
+		o[i].idle, _ = to.(idler)
+	}
+	return o
+}
 
-type observers []Observer
+type observers []struct {
+	Observer
+	idle idler // nil: it never is
+}
 
 // Observe implements Observer.
 func (o observers) Observe(ctx context.Context, e Event) {
-	for _, to := range o {
-		if e.Kind != KindGap && e.Kind != KindWaited || Wants(to, e.Kind) {
+	for i := range o {
+		if to := &o[i]; (to.idle == nil || !to.idle.Idle()) && (e.Kind != KindGap && e.Kind != KindWaited || Wants(to.Observer, e.Kind)) {
 			to.Observe(ctx, e)
 		}
 	}
@@ -123,8 +135,26 @@ func (o observers) Observe(ctx context.Context, e Event) {
 
 // Wants reports that one of them does.
 func (o observers) Wants(k Kind) bool {
-	return slices.ContainsFunc(o, func(to Observer) bool { return Wants(to, k) })
+	for i := range o {
+		if Wants(o[i].Observer, k) {
+			return true
+		}
+	}
+	return false
 }
+
+// Idle reports that they all are.
+func (o observers) Idle() bool {
+	for i := range o {
+		if o[i].idle == nil || !o[i].idle.Idle() {
+			return false
+		}
+	}
+	return true
+}
+
+// idler is an observer that may be idle.
+type idler interface{ Idle() bool }
 
 // Wants reports that an observer wants to be told of a kind of event that is told
 // only to those who do: see [Observer].
@@ -142,6 +172,17 @@ func (c *Call) emit(ctx context.Context, e Event) {
 }
 
 func (c *Call) tell(ctx context.Context, e Event) {
+	if c.env.heard() {
+		c.say(ctx, e)
+	}
+}
+
+// heard reports that there is an observer, and that it is not idle.
+func (e *Env) heard() bool {
+	return e.Observer != nil && (e.idle == nil || !e.idle.Idle())
+}
+
+func (c *Call) say(ctx context.Context, e Event) {
 	if e.At.IsZero() {
 		e.At = c.env.Clock.Now()
 	}
@@ -157,15 +198,18 @@ func (a *attempt) emit(e Event) {
 
 func (a *attempt) tell(e Event) {
 	c := a.call
+	if !c.env.heard() {
+		return
+	}
 	c.mu.Lock()
 	began, untold := a.since, a.untold
 	a.untold = false
 	c.mu.Unlock()
 	e.Attempt = int(a.n)
 	if untold {
-		c.tell(a, Event{Kind: KindPhase, Phase: PhasePool, Attempt: e.Attempt, At: c.env.time(began)})
+		c.say(a, Event{Kind: KindPhase, Phase: PhasePool, Attempt: e.Attempt, At: c.env.time(began)})
 	}
-	c.tell(a, e)
+	c.say(a, e)
 }
 
 // waited tells who wants to know that a wait is over.

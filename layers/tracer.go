@@ -68,17 +68,20 @@ func (t *Trace) Waited() map[Phase]time.Duration {
 // Tracer is an [Observer] that makes a Trace of each call, and hands it over
 // when the call has ended, on the goroutine that ended it.
 type Tracer struct {
-	// Gaps is how many gaps of a call's streams are kept, the longest: see
-	// [KindGap]. It must not change once the Tracer is in use.
-	Gaps int
-
 	done   func(context.Context, Trace)
+	gaps   int // of a call, that are kept
 	number atomic.Int64
 	live   sync.Map // of *Call to *tracing
 }
 
 // NewTracer returns a Tracer. The context that done gets is the call's.
 func NewTracer(done func(context.Context, Trace)) *Tracer { return &Tracer{done: done} }
+
+// NewStreamTracer returns a Tracer as NewTracer does, that keeps the longest gaps
+// of a call's streams too, so many of them: see [KindGap].
+func NewStreamTracer(gaps int, done func(context.Context, Trace)) *Tracer {
+	return &Tracer{done: done, gaps: gaps}
+}
 
 const maxSpans = 256
 
@@ -91,7 +94,7 @@ type tracing struct {
 
 // Wants asks for the ends of waits too, and for gaps if they are kept; see
 // [Observer].
-func (t *Tracer) Wants(k Kind) bool { return k == KindWaited || k == KindGap && t.Gaps > 0 }
+func (t *Tracer) Wants(k Kind) bool { return k == KindWaited || k == KindGap && t.gaps > 0 }
 
 // Observe implements Observer.
 func (t *Tracer) Observe(ctx context.Context, e Event) {
@@ -109,7 +112,7 @@ func (t *Tracer) Observe(ctx context.Context, e Event) {
 	}
 	r := found.(*tracing) // Nothing else is stored.
 	if e.Kind == KindGap {
-		r.gap(e, t.Gaps)
+		r.gap(e, t.gaps)
 		return
 	}
 	r.add(e)

@@ -2,10 +2,13 @@ package page
 
 import (
 	"bytes"
+	"crypto/rand"
 	"embed"
 	"html/template"
 	"net/http"
-	"strconv"
+	"net/url"
+	"path"
+	"sync"
 	"time"
 
 	"github.com/weir-go/weir/layers"
@@ -26,6 +29,18 @@ type Options struct {
 	Derive derive.Options
 	// AllowControl lets the page force circuits open and closed.
 	AllowControl bool
+	// Hosts are the names by which browsers reach the page, with the port unless
+	// it is the usual one, such as "ops.example" or "ops.example:8080"; behind a
+	// proxy that changes the Host of requests, that name too. A request for
+	// another host is refused, so that a site whose name leads here sees nothing.
+	// Without any, all hosts may look, and control is for those who name the
+	// machine by its address or as localhost.
+	Hosts []string
+	// ShowKeys shows the keys of budgets, circuits and slots as a function of the
+	// policy made them. They may hold what they were made from, such as a header:
+	// without it, only origins and patterns are shown, and a name in the place of
+	// any other key.
+	ShowKeys bool
 }
 
 // Handler returns the page of a transport. It is safe for concurrent use, and
@@ -33,8 +48,15 @@ type Options struct {
 // There may be 32 of them.
 func Handler(t *transport.Transport, o Options) http.Handler {
 	h := &handler{t: t, o: o, seats: make(chan struct{}, mostViewers)}
+	_, _ = rand.Read(h.salt[:])
 	if o.Watch != nil {
 		o.Watch.watch(t)
+		h.watching = o.Watch.on.Load()
+	}
+	for _, host := range o.Hosts {
+		for _, scheme := range []string{"http://", "https://"} {
+			_ = h.origins.AddTrustedOrigin(scheme + host) // what is no host is never that of a request
+		}
 	}
 	mux := http.NewServeMux()
 	for path, v := range views {
@@ -44,13 +66,19 @@ func Handler(t *transport.Transport, o Options) http.Handler {
 	mux.HandleFunc("GET /distributions.svg", h.picture)
 	mux.Handle("GET /assets/", http.FileServerFS(assets))
 	mux.HandleFunc("POST /breakers", h.force)
-	return guarded(mux)
+	return h.guarded(mux)
 }
 
 type handler struct {
-	t     *transport.Transport
-	o     Options
-	seats chan struct{}
+	t        *transport.Transport
+	o        Options
+	watching *watching // nil: calls are not watched
+	salt     [16]byte  // of names that stand for others
+	origins  http.CrossOriginProtection
+	seats    chan struct{}
+	drawing  sync.Mutex // however many look, one view is made at a time
+	latest   map[string]drawn
+	servers  servers
 }
 
 //go:embed assets
@@ -60,7 +88,7 @@ var assets embed.FS
 var files embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"brief": brief, "clock": clock, "label": label, "until": until, "spark": spark, "waterfall": waterfall,
+	"brief": brief, "clock": clock, "label": label, "until": until, "waterfall": waterfall, "text": shown,
 }).ParseFS(files, "templates/*.html"))
 
 // view is one part of the page.
@@ -88,6 +116,9 @@ type content struct {
 	Data        any
 }
 
+// elsewhere is what a view has if it is to be asked for otherwise.
+type elsewhere string
+
 func (h *handler) content(r *http.Request, v view) content {
 	c := content{View: v.name, Title: v.title, Control: h.o.AllowControl, Now: h.t.Clock().Now(), Data: v.data(h, r)}
 	if v.name == "call" {
@@ -102,10 +133,27 @@ func (h *handler) content(r *http.Request, v view) content {
 	return c
 }
 
-func (h *handler) show(w http.ResponseWriter, r *http.Request, v view) {
-	c := h.content(r, v)
+// draw executes a template with the data of a view, to the bytes that are sent.
+func (h *handler) draw(r *http.Request, v view, template string) (c content, html []byte, err error) {
+	h.drawing.Lock()
+	defer h.drawing.Unlock()
+	c = h.content(r, v)
+	if _, not := c.Data.(elsewhere); not {
+		return c, nil, nil
+	}
 	var b bytes.Buffer
-	if err := templates.ExecuteTemplate(&b, "page.html", c); err != nil {
+	err = templates.ExecuteTemplate(&b, template, c)
+	return c, visible(b.Bytes()), err
+}
+
+func (h *handler) show(w http.ResponseWriter, r *http.Request, v view) {
+	c, html, err := h.draw(r, v, "page.html")
+	if to, ok := c.Data.(elsewhere); ok {
+		w.Header().Set("Location", string(to))
+		w.WriteHeader(http.StatusSeeOther)
+		return
+	}
+	if err != nil {
 		http.Error(w, "the page cannot be shown", http.StatusInternalServerError)
 		return
 	}
@@ -113,62 +161,88 @@ func (h *handler) show(w http.ResponseWriter, r *http.Request, v view) {
 	if c.Data == nil {
 		w.WriteHeader(http.StatusNotFound)
 	}
-	_, _ = b.WriteTo(w)
+	_, _ = w.Write(html)
 }
 
 // guarded lets a browser do with the page only what the page is for.
-func guarded(next http.Handler) http.Handler {
+func (h *handler) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "+
+		header := w.Header()
+		header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "+
 			"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cache-Control", "no-store")
-		next.ServeHTTP(w, r)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Referrer-Policy", "same-origin") // with none, forms have no origin
+		header.Set("Cross-Origin-Resource-Policy", "same-origin")
+		header.Set("Cache-Control", "no-store")
+		switch p := r.URL.Path; {
+		case len(h.o.Hosts) > 0 && !h.named(r.Host):
+			http.Error(w, "the page is not to be seen under this host: see page.Options.Hosts", http.StatusMisdirectedRequest)
+		case p == "":
+			slash(w, r)
+		case path.Clean(p) != p: // a mux would lead to where it thinks that it is mounted
+			http.NotFound(w, r)
+		default:
+			next.ServeHTTP(w, r)
+		}
 	})
+}
+
+// slash leads from the place where the page is mounted to the page, below it.
+func slash(w http.ResponseWriter, r *http.Request) {
+	u, err := url.ParseRequestURI(r.RequestURI)
+	if err != nil || path.Clean(u.Path) != u.Path || u.Path == "/" {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Location", (&url.URL{Path: "./" + path.Base(u.Path) + "/"}).String())
+	w.WriteHeader(http.StatusSeeOther)
 }
 
 // stateData is the view of what calls share.
 type stateData struct {
-	Budgets  []line[layers.BudgetStatus]
-	Breakers []line[layers.BreakerStatus]
-	Slots    []line[layers.SlotsStatus]
-	Retries  []line[layers.RetryBudgetStatus]
+	Circuits, Budgets, Slots, Retries rows
 }
 
-// line is one state and how it went.
-type line[T any] struct {
-	State T
-	Went  []float64
-	Top   float64 // of the line that is drawn
+// rows are the rows of a table.
+type rows struct {
+	List []row
+	More int
 }
 
-// mostLines bounds each list: there may be 10,000 keys.
-const mostLines = 100
+// row is one state and how it went.
+type row struct {
+	State numbered
+	Key   string
+	ID    string
+	Line  *sparkline
+}
 
-func lines[T any](h *handler, list []T, name func(T) string, top func(T) float64) []line[T] {
-	out := make([]line[T], 0, min(len(list), mostLines))
-	for _, s := range list[:min(len(list), mostLines)] {
-		l := line[T]{State: s, Top: top(s)}
-		if h.o.Watch != nil {
-			l.Went = h.o.Watch.went(name(s))
+func rowsOf[N numbered](h *handler, now time.Time, patterns map[string]bool, p part[N]) rows {
+	r := rows{More: p.More}
+	for _, s := range p.Shown {
+		row := row{State: s, ID: h.idOf(s)}
+		row.Key = h.keyOf(s, row.ID, patterns)
+		if h.watching != nil {
+			row.Line = spark(h.watching.lines.went(nameOf(h.t, s), now), s.top())
 		}
-		out = append(out, l)
+		r.List = append(r.List, row)
 	}
-	return out
+	return r
 }
 
 func (h *handler) state(*http.Request) any {
-	var circuits []layers.BreakerStatus
-	for _, b := range h.t.Breakers() {
-		circuits = append(circuits, b.Status())
+	now := h.t.Clock().Now()
+	if w := h.watching; w != nil && w.lines.due(now) {
+		w.rest(now)
 	}
+	patterns := map[string]bool{"": true}
+	for _, r := range h.t.Policy().Routes {
+		patterns[r.Pattern] = true
+	}
+	s := stateOf(h.t)
 	return stateData{
-		Budgets:  lines(h, sorted(h.t.Budgets(), budgetName), budgetName, func(b layers.BudgetStatus) float64 { return float64(b.Burst) }),
-		Breakers: lines(h, sorted(circuits, breakerName), breakerName, func(layers.BreakerStatus) float64 { return float64(layers.StateOpen) }),
-		Slots:    lines(h, sorted(h.t.Slots(), slotsName), slotsName, func(s layers.SlotsStatus) float64 { return float64(s.Max) }),
-		Retries:  lines(h, sorted(h.t.RetryBudgets(), retryName), retryName, func(layers.RetryBudgetStatus) float64 { return 3 }),
+		Circuits: rowsOf(h, now, patterns, s.Circuits), Budgets: rowsOf(h, now, patterns, s.Budgets),
+		Slots: rowsOf(h, now, patterns, s.Slots), Retries: rowsOf(h, now, patterns, s.Retries),
 	}
 }
 
@@ -181,7 +255,8 @@ type policyData struct {
 }
 
 func (h *handler) policy(r *http.Request) any {
-	d := policyData{Policy: h.t.Policy(), Method: r.FormValue("method"), URL: r.FormValue("url")}
+	asked := r.URL.Query()
+	d := policyData{Policy: h.t.Policy(), Method: asked.Get("method"), URL: asked.Get("url")}
 	if d.Method == "" {
 		d.Method = http.MethodGet
 	}
@@ -190,29 +265,41 @@ func (h *handler) policy(r *http.Request) any {
 	}
 	req, err := http.NewRequestWithContext(r.Context(), d.Method, d.URL, nil)
 	if err != nil || req.URL.Host == "" {
+		d.Method, d.URL = http.MethodGet, "" // which may hold anything
 		d.Wrong = "That is no method and URL of a request, such as GET and https://api.example/items."
 		return d
 	}
+	if u := req.URL; u.User != nil || u.RawQuery != "" || u.Fragment != "" { // not to be passed on in a link
+		u.User, u.RawQuery, u.Fragment, u.RawFragment = nil, "", "", ""
+		return elsewhere("policy?" + url.Values{"method": {d.Method}, "url": {u.String()}}.Encode())
+	}
 	e := h.t.Explain(req)
 	d.Explanation = &e
-	req.URL.User, req.URL.RawQuery, req.URL.Fragment = nil, "", "" // not to be passed on in a link
-	d.URL = req.URL.String()
 	return d
 }
 
 // callsData is the view of calls.
 type callsData struct {
 	Watched            bool
-	Live, Failed, Slow []Call
+	Live, Failed, Slow callList
 	Route, Outcome     string // what is shown of them; empty: all
 	Routes             []string
 	Outcomes           []string
 }
 
+// callList is the first of some calls, and how many there are beyond.
+type callList struct {
+	List []Call
+	More int
+}
+
 // outcomes are what calls can be filtered by.
 var outcomes = []string{"failed", "answered", "given up", "status"}
 
-func outcome(t layers.Trace) string {
+// noRoute stands for the calls that no route matches.
+const noRoute = "(none)"
+
+func outcome(t *layers.Trace) string {
 	switch {
 	case t.Abandoned:
 		return "given up"
@@ -225,39 +312,37 @@ func outcome(t layers.Trace) string {
 }
 
 func (h *handler) calls(r *http.Request) any {
-	d := callsData{Watched: h.o.Watch != nil, Route: r.FormValue("route"), Outcome: r.FormValue("outcome"), Outcomes: outcomes}
+	asked := r.URL.Query()
+	d := callsData{Watched: h.watching != nil, Route: asked.Get("route"), Outcome: asked.Get("outcome"), Routes: []string{noRoute}, Outcomes: outcomes}
 	for _, route := range h.t.Policy().Routes {
 		d.Routes = append(d.Routes, label(route))
 	}
 	if !d.Watched {
 		return d
 	}
-	of := func(list []Call, live bool) (out []Call) {
-		for _, c := range list {
-			if (d.Route == "" || c.Route == d.Route) && (d.Outcome == "" || !live && outcome(c.Trace) == d.Outcome) && len(out) < mostLines {
-				out = append(out, c)
+	of := func(list []layers.Trace, live bool) (out callList) {
+		for _, t := range list {
+			switch {
+			case d.Route != "" && t.Route != d.Route && (d.Route != noRoute || t.Route != ""):
+			case d.Outcome != "" && (live || outcome(&t) != d.Outcome):
+			case len(out.List) == mostLines:
+				out.More++
+			default:
+				out.List = append(out.List, h.watching.call(t))
 			}
 		}
 		return out
 	}
-	var live []Call
-	for _, t := range h.o.Watch.tracer.Live() {
-		live = append(live, Call{Trace: t})
-	}
-	failed, slow := h.o.Watch.last()
-	d.Live, d.Failed, d.Slow = of(live, true), of(failed, false), of(slow, false)
+	failed, slow := h.watching.kept.last()
+	d.Live, d.Failed, d.Slow = of(h.watching.tracer.Live(), true), of(failed, false), of(slow, false)
 	return d
 }
 
 func (h *handler) call(r *http.Request) any {
-	if h.o.Watch == nil {
+	if h.watching == nil {
 		return nil
 	}
-	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
-	if err != nil {
-		return nil
-	}
-	c, ok := h.o.Watch.find(id)
+	c, ok := h.watching.find(r.PathValue("id"))
 	if !ok {
 		return nil
 	}
@@ -289,6 +374,8 @@ func (h *handler) picture(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
+	h.drawing.Lock()
+	defer h.drawing.Unlock()
 	snapshot := h.o.Recorder.Snapshot()
 	plan, _ := derive.Derive(snapshot, h.o.Derive) // what could not be derived is not drawn
 	if plan == nil {

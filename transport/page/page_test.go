@@ -1,7 +1,6 @@
 package page_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,10 +8,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"regexp"
+	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -35,12 +33,16 @@ type site struct {
 	up    *clocktest.Upstream
 	tr    *transport.Transport
 	watch *page.Watch
+	name  string // of its calls
 	http.Handler
 }
 
+// link is the path of the nth call.
+func (s *site) link(n int) string { return fmt.Sprintf("/weir/calls/%s-%d", s.name, n) }
+
 func newSite(t *testing.T, c *clocktest.Clock, p policy.Policy, o page.Options, steps ...clocktest.Step) *site {
 	t.Helper()
-	s := &site{t: t, c: c, watch: page.NewWatch(), up: clocktest.NewUpstream(t, c, steps...)}
+	s := &site{t: t, c: c, watch: page.NewWatch(), name: strconv.FormatInt(c.Now().UnixMilli(), 36), up: clocktest.NewUpstream(t, c, steps...)}
 	cfg := transport.Config{Base: s.up, Policy: p, Clock: c, Observer: s.watch, Rand: func() float64 { return 0 }}
 	if o.Recorder != nil {
 		cfg.Observer = layers.Observers(s.watch, o.Recorder)
@@ -90,6 +92,17 @@ func (s *site) get(path string) string {
 	return w.Body.String()
 }
 
+// leads returns where a part of the page leads to.
+func (s *site) leads(path string) string {
+	s.t.Helper()
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://ops.example"+path, nil))
+	if w.Code != http.StatusSeeOther || w.Body.Len() > 0 {
+		s.t.Errorf("%s: status %d", path, w.Code)
+	}
+	return w.Header().Get("Location")
+}
+
 func (s *site) want(path string, texts ...string) {
 	s.t.Helper()
 	body := squeeze(s.get(path))
@@ -130,15 +143,15 @@ func TestViews(t *testing.T) {
 		s.call("POST", "http://api.example/c", 0)
 		s.call("POST", "http://api.example/d", 0)
 		s.want("/weir/",
-			"http://api.example api.example/ open 10s more 0 0",
+			"http://api.example api.example/ open 2 failures in a row 10s more 0 0",
 			"http://api.example api.example/ 0 of 4 2/s 0",
 			"http://api.example api.example/ 0 of 3 0",
 			"http://api.example 3")
 		s.want("/weir/calls", "Under way No call is under way", "api 2s 2 200", "api 1s 1 200", "api 500ms 1 500", "connection reset by peer")
 		s.want("/weir/policy", "The policy's own Deadline 10s", "api.example/ api", "Rate.PerSecond 2", "GET api.example/reports/{id} reports Deadline 1m0s")
-		explained := "/weir/policy?method=GET&url=" + url.QueryEscape("http://user:s3cret@api.example/reports/7?key=s3cret")
-		s.want(explained, "GET http://api.example/reports/7: route reports", "Deadline 1m0s route", "match deadline retry rate", "At its longest", "Advice")
-		s.want("/weir/policy?url=nonsense", "That is no method and URL of a request")
+		explained := "/weir/" + s.leads("/weir/policy?method=GET&url="+url.QueryEscape("http://user:s3cret@api.example/reports/7?key=s3cret#s3cret"))
+		s.want(explained, "GET http://api.example/reports/7: route reports", "general to specific api.example/ GET api.example/reports/{id}", "Deadline 1m0s route", "match deadline retry rate", "At its longest", "Advice")
+		s.want("/weir/policy?url=/s3cret?key=s3cret", "That is no method and URL of a request")
 		s.want("/weir/distributions", "Not derived", "it takes 299 to know")
 
 		done := make(chan struct{})
@@ -147,9 +160,10 @@ func TestViews(t *testing.T) {
 			s.call("GET", "http://api.example/reports/7", 5*time.Second)
 		}()
 		c.Add(3 * time.Second)
-		s.want("/weir/calls", "wait rate 500ms", "send 1 2.5s", "phase read 2.5s", "reports, since")
+		s.want("/weir/calls", "reports, since 00:00:04.000", "wait rate 0s 500ms", "send 1 500ms 2.5s", "phase read 500ms 2.5s", "The deadline is at 1m0s.")
+		s.want(s.link(5), "A call of reports", "Took 3s, and goes on", "send 1 500ms 2.5s")
 		<-done
-		for _, path := range []string{"/weir/", "/weir/calls", "/weir/calls?route=api&outcome=failed", "/weir/calls/1", "/weir/policy", explained, "/weir/distributions"} {
+		for _, path := range []string{"/weir/", "/weir/calls", "/weir/calls?route=api&outcome=failed", s.link(1), s.link(5), "/weir/policy", "/weir/policy?url=/s3cret?key=s3cret", explained, "/weir/distributions"} {
 			if strings.Contains(s.get(path), "s3cret") {
 				t.Errorf("%s shows a secret", path)
 			}
@@ -182,25 +196,36 @@ func TestFilter(t *testing.T) {
 	})
 }
 
-// TestSlow: a call counts as slow if it takes about as long as the last that did,
-// and what is slow is forgotten with time.
+// TestSlow: of each route, and of each minute, the three slowest calls count as
+// slow, however slow those of another route or minute are.
 func TestSlow(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		took := func(d time.Duration) clocktest.Step { return clocktest.Reply(200).After(d) }
-		s := newSite(t, c, policy.Policy{}, page.Options{}, took(2*time.Second), took(time.Second),
-			took(time.Millisecond).Times(1000), took(time.Second))
-		slow := func() int { return strings.Count(s.get("/weir/calls"), `<a href="calls/`) }
-		for _, want := range []int{1, 1} {
-			if s.call("GET", "http://api.example/", 0); slow() != want {
-				t.Errorf("%d calls count as slow after %v, want %d", slow(), c.Elapsed(), want)
+		s := newSite(t, c, policy.Policy{Routes: []policy.Route{{Pattern: "/export", Name: "export"}}}, page.Options{},
+			took(25*time.Second), took(3*time.Second), took(time.Second), took(5*time.Second), took(4*time.Second), took(2*time.Second),
+			took(29*time.Second), took(10*time.Millisecond).Times(100), took(20*time.Millisecond))
+		slow := func(want ...string) {
+			t.Helper()
+			body := squeeze(s.get("/weir/calls"))
+			var got []string
+			for _, m := range regexp.MustCompile(`[\d.:]+ (no route|export) ([\d.ms]+) 1 200`).FindAllStringSubmatch(body, -1) {
+				got = append(got, m[2])
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("slow after %v is %v, want %v", c.Elapsed(), got, want)
 			}
 		}
-		for range 1000 {
+		s.call("GET", "http://api.example/export", 0)
+		for range 5 {
 			s.call("GET", "http://api.example/", 0)
 		}
-		if s.call("GET", "http://api.example/", 0); slow() != 2 {
-			t.Errorf("%d calls count as slow in the end, want 2", slow())
+		slow("4s", "5s", "3s", "25s")
+		s.call("GET", "http://api.example/export", 0)
+		c.Add(time.Minute)
+		for range 101 {
+			s.call("GET", "http://api.example/", 0)
 		}
+		slow("20ms", "10ms", "10ms", "29s", "4s", "5s", "3s", "25s")
 	})
 }
 
@@ -209,9 +234,9 @@ func TestWaterfall(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		s := newSite(t, c, rules, page.Options{}, clocktest.Reply(503).After(time.Second).Header("Retry-After", "3"), clocktest.Reply(500).After(2*time.Second))
 		s.call("GET", "http://api.example/", 0)
-		body := s.get("/weir/calls/1")
+		body := s.get(s.link(1))
 		var got []string
-		for _, m := range regexp.MustCompile(`(?s)<th scope="row">([^<]*)</th>.*?<rect class="(\w+)" x="([\d.]+)" y="1" width="([\d.]+)".*?</svg></td>\s*<td>([^<]*)</td>`).FindAllStringSubmatch(body, -1) {
+		for _, m := range regexp.MustCompile(`(?s)<th scope="row">([^<]*)</th><td>[^<]*</td>.*?<rect class="(\w+)" x="([\d.]+)" y="1" width="([\d.]+)".*?</svg></td>\s*<td>([^<]*)</td>`).FindAllStringSubmatch(body, -1) {
 			got = append(got, strings.Join(m[1:], " "))
 		}
 		want := []string{ // of the 10 s to the deadline
@@ -226,7 +251,7 @@ func TestWaterfall(t *testing.T) {
 			t.Error("the deadline is not drawn")
 		}
 		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/weir/calls/99", nil))
+		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, s.link(99), nil))
 		if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "No such call") {
 			t.Errorf("a call that is not kept: status %d", w.Code)
 		}
@@ -243,192 +268,11 @@ func TestHostileNames(t *testing.T) {
 		}}}}
 		s := newSite(t, c, p, page.Options{AllowControl: true}, clocktest.Fail(errors.New(evil)).Forever())
 		s.call("POST", "http://api.example/%3Cscript%3E?"+url.QueryEscape(evil), 0)
-		for _, path := range []string{"/weir/", "/weir/calls", "/weir/calls/1", "/weir/policy", "/weir/policy?method=GET&url=" + url.QueryEscape("http://x/"+evil), "/weir/calls?route=" + url.QueryEscape(evil)} {
+		for _, path := range []string{"/weir/", "/weir/calls", s.link(1), "/weir/policy", "/weir/policy?method=GET&url=" + url.QueryEscape("http://x/"+evil), "/weir/calls?route=" + url.QueryEscape(evil)} {
 			body := s.get(path)
 			if n := strings.Count(body, "<script"); n != 1 || strings.Contains(body, "onload='") {
 				t.Errorf("%s: %d scripts, want our own alone", path, n)
 			}
-		}
-	})
-}
-
-func (s *site) post(form url.Values, origin string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, "http://ops.example/weir/breakers", strings.NewReader(form.Encode()))
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.Header.Set("Origin", origin)
-	w := httptest.NewRecorder()
-	s.ServeHTTP(w, r)
-	return w
-}
-
-// TestControl: a circuit is forced only where that is allowed, and only by a form
-// of the page.
-func TestControl(t *testing.T) {
-	for _, allowed := range []bool{false, true} {
-		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
-			s := newSite(t, c, rules, page.Options{AllowControl: allowed}, clocktest.Reply(200).Forever())
-			s.call("GET", "http://api.example/", 0)
-			form := url.Values{"name": {"breaker api.example/ http://api.example"}, "to": {"open"}}
-			if got := strings.Contains(s.get("/weir/"), `value="breaker api.example/ http://api.example"`); got != allowed {
-				t.Errorf("allowed is %v, and the form is there: %v", allowed, got)
-			}
-			if w := s.post(form, "http://evil.example"); w.Code != http.StatusForbidden {
-				t.Errorf("another site: status %d", w.Code)
-			}
-			state := s.tr.Breakers()[0].State
-			if state() != layers.StateClosed {
-				t.Fatal("another site has opened the circuit")
-			}
-			w := s.post(form, "http://ops.example")
-			if !allowed {
-				if w.Code != http.StatusForbidden || state() != layers.StateClosed {
-					t.Errorf("status %d, the circuit is %v", w.Code, state())
-				}
-				return
-			}
-			if w.Code != http.StatusSeeOther || w.Header().Get("Location") != "./" || state() != layers.StateOpen {
-				t.Errorf("status %d, the circuit is %v", w.Code, state())
-			}
-			s.want("/weir/", "open, forced")
-			for _, to := range []string{"closed", "x", "auto"} {
-				form.Set("to", to)
-				if s.post(form, "http://ops.example"); state() != layers.StateClosed {
-					t.Errorf("%s: the circuit is %v", to, state())
-				}
-			}
-			form.Set("name", "another")
-			if w := s.post(form, "http://ops.example"); w.Code != http.StatusNotFound {
-				t.Errorf("a circuit that is not there: status %d", w.Code)
-			}
-		})
-	}
-}
-
-// TestLive: a viewer sees a circuit open and close without asking.
-func TestLive(t *testing.T) {
-	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
-		s := newSite(t, c, rules, page.Options{},
-			clocktest.Reply(500).Times(2), clocktest.Reply(200).Forever())
-		ctx, cancel := context.WithCancel(t.Context())
-		r, w := io.Pipe()
-		var viewer sync.WaitGroup
-		viewer.Go(func() {
-			s.ServeHTTP(stream{w, http.Header{}}, httptest.NewRequestWithContext(ctx, http.MethodGet, "/weir/live/state", nil))
-			w.Close()
-		})
-		events := bufio.NewReader(r)
-		next := func() string {
-			var text strings.Builder
-			for {
-				line, err := events.ReadString('\n')
-				if err != nil {
-					t.Fatal(err)
-				}
-				if line == "\n" {
-					return squeeze(text.String())
-				}
-				text.WriteString(strings.TrimPrefix(line, "data: "))
-			}
-		}
-		has := func(want string) {
-			t.Helper()
-			if got := next(); !strings.Contains(got, want) {
-				t.Errorf("at %v there is no %q: %s", c.Elapsed(), want, got)
-			}
-		}
-		has("No circuit is in use")
-		s.call("POST", "http://api.example/", 0)
-		has("http://api.example api.example/ closed 1")
-		s.call("POST", "http://api.example/", 0)
-		has("http://api.example api.example/ open")
-		c.Add(500 * time.Millisecond) // between two events
-		for c.Elapsed() < 11*time.Second {
-			next()
-		}
-		s.call("POST", "http://api.example/", 0)
-		next() // may be from before
-		has("http://api.example api.example/ closed")
-		cancel()
-		_, _ = io.Copy(io.Discard, r)
-		viewer.Wait()
-	})
-}
-
-// stream is a writer of a response that is read as it comes.
-type stream struct {
-	io.Writer
-	header http.Header
-}
-
-func (s stream) Header() http.Header { return s.header }
-func (s stream) WriteHeader(int)     {}
-func (s stream) Flush()              {}
-
-// stuck is the connection of a viewer that reads nothing: a write ends only with
-// its deadline.
-type stuck struct {
-	stream
-	late chan struct{}
-}
-
-func (s stuck) Write([]byte) (int, error) {
-	<-s.late
-	return 0, os.ErrDeadlineExceeded
-}
-
-func (s stuck) SetWriteDeadline(t time.Time) error {
-	if t.Before(time.Now()) {
-		close(s.late)
-	}
-	return nil
-}
-
-// TestStuckViewers: viewers that do not read are let go, and make room.
-func TestStuckViewers(t *testing.T) {
-	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
-		s := newSite(t, c, rules, page.Options{}, clocktest.Reply(200).Forever())
-		var viewers sync.WaitGroup
-		ask := func() *http.Request {
-			return httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/weir/live/state", nil)
-		}
-		for range 32 {
-			viewers.Go(func() { s.ServeHTTP(stuck{stream{io.Discard, http.Header{}}, make(chan struct{})}, ask()) })
-		}
-		c.Add(time.Second)
-		w := httptest.NewRecorder()
-		if s.ServeHTTP(w, ask()); w.Code != http.StatusServiceUnavailable {
-			t.Errorf("a viewer too many: status %d", w.Code)
-		}
-		before := c.Elapsed()
-		s.call("GET", "http://api.example/", 0)
-		if took := c.Elapsed() - before; took > 0 {
-			t.Errorf("they delay a call by %v", took)
-		}
-		viewers.Wait()
-		if c.Elapsed() != 5*time.Second {
-			t.Errorf("they were let go after %v", c.Elapsed())
-		}
-	})
-}
-
-// TestMemory: whatever happens, a watch keeps no more than it may.
-func TestMemory(t *testing.T) {
-	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
-		p := policy.Policy{Settings: policy.Settings{Breaker: policy.Breaker{Failures: 1000, Key: func(r *http.Request) string { return r.URL.Path }}, Retry: policy.Retry{Enabled: policy.Off}}}
-		s := newSite(t, c, p, page.Options{}, clocktest.Reply(500).After(time.Second).Forever())
-		for i := range 1000 {
-			s.call("GET", fmt.Sprintf("http://api.example/%d", i), 0)
-		}
-		if n := strings.Count(s.get("/weir/calls"), `<a href="calls/`); n != 100 {
-			t.Errorf("%d calls are listed, want 100", n)
-		}
-		if n := strings.Count(s.get("/weir/"), "<svg"); n > 64 {
-			t.Errorf("%d lines are drawn, want 64 at most", n)
-		}
-		s.want("/weir/calls/1000", "A call of no route")
-		w := httptest.NewRecorder()
-		if s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/weir/calls/700", nil)); w.Code != http.StatusNotFound {
-			t.Errorf("the 300th last call is still kept: status %d", w.Code)
 		}
 	})
 }

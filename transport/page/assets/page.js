@@ -1,32 +1,95 @@
 "use strict";
-// Puts what the server sends in the place of what is shown, unless somebody is
-// just using it.
+// Puts what the server sends in the place of what is shown, and touches only
+// what differs: what is focused, selected or scrolled stays so.
 (function () {
   const main = document.getElementById("main");
   const pulse = document.getElementById("pulse");
   if (!main || !main.dataset.live || !window.EventSource) {
     return;
   }
-  const source = new EventSource(main.dataset.live);
-  source.onmessage = function (event) {
-    const held = document.activeElement;
-    const used = held && main.contains(held) && held.matches("input, select, button");
-    const marked = window.getSelection && String(window.getSelection()) !== "";
-    const aimed = main.querySelector("form:hover, a:hover") !== null;
-    if (used || marked || aimed) {
+  const held = document.createElement("template");
+
+  function say(text) {
+    if (pulse.textContent !== text) { // who listens to the page is told once
+      pulse.textContent = text;
+    }
+  }
+
+  function key(node) {
+    return node.nodeType === Node.ELEMENT_NODE ? node.getAttribute("data-key") : null;
+  }
+
+  function alike(a, b) {
+    return a.nodeType === b.nodeType && a.nodeName === b.nodeName && key(a) === key(b);
+  }
+
+  function patch(old, fresh) {
+    if (old.isEqualNode(fresh)) {
       return;
     }
-    const link = held && main.contains(held) ? held.getAttribute("href") : null;
-    main.innerHTML = event.data;
-    if (link) {
-      const again = Array.from(main.querySelectorAll("a")).find(function (a) { return a.getAttribute("href") === link; });
-      if (again) {
-        again.focus();
+    if (old.nodeType !== Node.ELEMENT_NODE) {
+      old.data = fresh.data;
+      return;
+    }
+    if (old.nodeName === "FORM" && old.contains(document.activeElement)) {
+      return;
+    }
+    for (const a of Array.from(old.attributes)) {
+      if (!fresh.hasAttribute(a.name)) {
+        old.removeAttribute(a.name);
       }
     }
-    pulse.textContent = "Live.";
+    for (const a of Array.from(fresh.attributes)) {
+      if (old.getAttribute(a.name) !== a.value) {
+        old.setAttribute(a.name, a.value);
+      }
+    }
+    const known = new Map();
+    for (const child of old.childNodes) {
+      if (key(child) !== null) {
+        known.set(key(child), child);
+      }
+    }
+    const wanted = new Set(Array.from(fresh.childNodes, key));
+    let at = old.firstChild;
+    for (const child of Array.from(fresh.childNodes)) {
+      while (at && key(at) !== null && !wanted.has(key(at))) { // it is gone
+        const next = at.nextSibling;
+        at.remove();
+        at = next;
+      }
+      if (at && alike(at, child)) {
+        const next = at.nextSibling;
+        patch(at, child);
+        at = next;
+      } else if (key(child) !== null && known.has(key(child))) {
+        const moved = known.get(key(child));
+        old.insertBefore(moved, at);
+        patch(moved, child);
+      } else {
+        old.insertBefore(child, at);
+      }
+    }
+    while (at) {
+      const next = at.nextSibling;
+      at.remove();
+      at = next;
+    }
+  }
+
+  const source = new EventSource(main.dataset.live);
+  source.onmessage = function (event) {
+    if (main.querySelector("tbody a:hover, button:hover") !== null) {
+      say("Held while the pointer is on a link or button.");
+      return;
+    }
+    held.innerHTML = event.data;
+    const fresh = main.cloneNode(false);
+    fresh.append(held.content);
+    patch(main, fresh);
+    say("Live.");
   };
   source.onerror = function () {
-    pulse.textContent = "Not live: the connection is lost. Reload for the present state.";
+    say(source.readyState === EventSource.CLOSED ? "Not live. Reload for the present state." : "Not live: the connection is lost. It is tried again.");
   };
 })();
