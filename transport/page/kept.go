@@ -13,11 +13,12 @@ import (
 
 // How much is kept of calls.
 const (
-	mostRoutes = 64 // further ones are kept together
-	mostFailed = 40 // of a route
-	mostSlow   = 24
-	mostSpans  = 64  // of a call
-	mostText   = 400 // bytes of an error
+	mostRoutes  = 64 // further ones are kept together
+	mostFailed  = 40 // of a route
+	mostRefused = 8  // of those that failed, without a send
+	mostSlow    = 24
+	mostSpans   = 64  // of a call
+	mostText    = 400 // bytes of an error
 )
 
 // A call is slow if it is among the slowest of its route in a span of time.
@@ -39,10 +40,11 @@ type routeCalls struct {
 	// longer than bar. Most calls are not, and look no further.
 	bar, until atomic.Int64
 
-	mu     sync.Mutex
-	failed ring
-	slow   ring
-	worst  []layers.Trace // of the present span of time, the shortest first; later in slow
+	mu      sync.Mutex
+	failed  ring
+	refused ring // while a circuit is open, say, there are many, and all alike
+	slow    ring
+	worst   []layers.Trace // of the present span of time, the shortest first; later in slow
 }
 
 func (k *kept) of(route string) *routeCalls {
@@ -93,7 +95,11 @@ func (r *routeCalls) add(t *layers.Trace, failed bool) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if failed {
+	switch {
+	case failed && t.Attempts == 0:
+		r.refused.add(*t, mostRefused)
+		return
+	case failed:
 		r.failed.add(*t, mostFailed)
 		return
 	}
@@ -121,7 +127,7 @@ func (r *routeCalls) add(t *layers.Trace, failed bool) {
 // all goes through what is kept. The mutex must be held.
 func (r *routeCalls) all() iter.Seq[*layers.Trace] {
 	return func(yield func(*layers.Trace) bool) {
-		for _, list := range [][]layers.Trace{r.failed.list, r.slow.list, r.worst} {
+		for _, list := range [][]layers.Trace{r.failed.list, r.refused.list, r.slow.list, r.worst} {
 			for i := range list {
 				if !yield(&list[i]) {
 					return
@@ -136,7 +142,7 @@ func length(t layers.Trace) time.Duration { return t.End.Sub(t.Start) }
 // last returns the calls that are kept, latest first.
 func (k *kept) last() (failed, slow []layers.Trace) {
 	k.each(func(r *routeCalls) {
-		failed = append(failed, r.failed.list...)
+		failed = append(append(failed, r.failed.list...), r.refused.list...)
 		slow = append(append(slow, r.slow.list...), r.worst...)
 	})
 	latest := func(a, b layers.Trace) int { return b.End.Compare(a.End) }

@@ -25,7 +25,8 @@ type Options struct {
 	Watch *Watch
 	// Recorder is another of its observers, and has the latencies. Nil: no distributions are shown.
 	Recorder *derive.Recorder
-	// Derive says how limits are derived from what the recorder has.
+	// Derive says how limits are derived from what the recorder has. Without
+	// Present, the policy's settings are the present ones.
 	Derive derive.Options
 	// AllowControl lets the page force circuits open and closed.
 	AllowControl bool
@@ -361,12 +362,20 @@ func (h *handler) distributions(*http.Request) any {
 	if !d.Recorded {
 		return d
 	}
-	plan, err := derive.Derive(h.o.Recorder.Snapshot(), h.o.Derive)
+	plan, err := h.derive(h.o.Recorder.Snapshot())
 	d.Plan = plan
 	if err != nil {
 		d.Wrong = err.Error()
 	}
 	return d
+}
+
+func (h *handler) derive(s *derive.Snapshot) (*derive.Plan, error) {
+	o := h.o.Derive
+	if o.Present == nil {
+		o.Present = present(h.t.Policy())
+	}
+	return derive.Derive(s, o)
 }
 
 func (h *handler) picture(w http.ResponseWriter, r *http.Request) {
@@ -377,7 +386,7 @@ func (h *handler) picture(w http.ResponseWriter, r *http.Request) {
 	h.drawing.Lock()
 	defer h.drawing.Unlock()
 	snapshot := h.o.Recorder.Snapshot()
-	plan, _ := derive.Derive(snapshot, h.o.Derive) // what could not be derived is not drawn
+	plan, _ := h.derive(snapshot) // what could not be derived is not drawn
 	if plan == nil {
 		http.NotFound(w, r)
 		return

@@ -229,6 +229,34 @@ func TestSlow(t *testing.T) {
 	})
 }
 
+// TestDistributions: the limits in force stand beside those derived.
+func TestDistributions(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		s := newSite(t, c, rules, page.Options{Recorder: new(derive.Recorder)}, clocktest.Reply(200).After(100*time.Millisecond).Forever())
+		for range 400 {
+			s.call("GET", "http://api.example/reports/7", 0)
+		}
+		s.want("/weir/distributions", "reports Timeouts.Read 30s", "reports Deadline 1m0s")
+		if svg := s.get("/weir/distributions.svg"); !strings.Contains(svg, "in force 30s") {
+			t.Errorf("the limit in force is not drawn: %s", regexp.MustCompile("in force[^<]*").FindString(svg))
+		}
+	})
+}
+
+// TestRefused: what an open circuit refuses leaves room for what failed.
+func TestRefused(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		s := newSite(t, c, rules, page.Options{}, clocktest.Reply(500).Times(2))
+		for range 100 {
+			s.call("POST", "http://api.example/", 0)
+		}
+		s.want("/weir/calls", "the circuit is open")
+		if n := strings.Count(squeeze(s.get("/weir/calls")), " 1 500"); n != 2 {
+			t.Errorf("%d of 2 failures are shown", n)
+		}
+	})
+}
+
 // TestWaterfall: the waterfall of a call is its trace.
 func TestWaterfall(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {

@@ -202,7 +202,9 @@ func TestViews(t *testing.T) {
 		sees(t, ctx, want)
 		shoot("view-" + regexp.MustCompile(`\W+`).ReplaceAllString("x"+view, "-"))
 	}
-	open(t, ctx, s.url+"calls/1")
+	open(t, ctx, s.url+"calls")
+	click(t, ctx, "tbody a")
+	sees(t, ctx, "A call of retried")
 	shoot("waterfall")
 	rows := run(t, ctx, chromedp.Evaluate[[][]string](`Array.from(document.querySelectorAll(".fall tbody tr")).map(r =>
 		[r.querySelector("th").textContent, r.querySelector("rect").getAttribute("x"), r.querySelector("rect").getAttribute("width")])`))
@@ -244,7 +246,7 @@ func TestLive(t *testing.T) {
 	s.call(t, "/flaky")
 	sees(t, ctx, "/flaky closed")
 	click(t, ctx, `button[value="open"]`)
-	sees(t, ctx, "open, forced")
+	sees(t, ctx, "open forced")
 	shoot("forced")
 	click(t, ctx, `button[value="auto"]`)
 	sees(t, ctx, "/flaky closed")
@@ -255,8 +257,12 @@ func TestHostile(t *testing.T) {
 	s := newSite(t)
 	ctx, shoot := browse(t)
 	s.call(t, "/evil")
-	for _, view := range []string{"calls", "calls/1", "policy"} {
-		open(t, ctx, s.url+view)
+	for _, view := range []string{"policy", "calls", "its waterfall"} {
+		if view == "its waterfall" {
+			click(t, ctx, "tbody a")
+		} else {
+			open(t, ctx, s.url+view)
+		}
 		sees(t, ctx, `<script>document.title=`)
 		title := run(t, ctx, chromedp.Title())
 		foreign := run(t, ctx, chromedp.Evaluate[int](`document.querySelectorAll("main script, main img[src=x]").length`))
