@@ -151,5 +151,5 @@ func readTimeLeft(name, v string) time.Duration {
 	case err != nil || n > uint64(never/unit):
 		return never
 	}
-	return time.Duration(n) * unit //nolint:gosec // It is at most never.
+	return time.Duration(n) * unit
 }

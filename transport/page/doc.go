@@ -10,7 +10,8 @@
 //
 // It listens nowhere by itself. Mount it where only operators reach it: it shows
 // no query, userinfo, header or body, but the names of hosts and routes, and the
-// texts of errors. Without AllowControl it changes nothing.
+// texts of errors. Without AllowControl it changes nothing. Name the hosts that it
+// is reached by in Options.Hosts: then no site whose name leads there sees it.
 //
 // The page works without JavaScript, and then shows the state as of its
 // loading. All that it needs is part of it.

@@ -108,7 +108,7 @@ func (h *handler) write(w http.ResponseWriter, event []byte) bool {
 		defer close(over)
 		_ = out.SetWriteDeadline(time.Unix(1, 0)) // not every writer has one
 	})
-	_, err := w.Write(event)
+	_, err := bytes.NewReader(event).WriteTo(w)
 	if err == nil {
 		err = out.Flush()
 	}

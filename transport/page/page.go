@@ -162,7 +162,7 @@ func (h *handler) show(w http.ResponseWriter, r *http.Request, v view) {
 	if c.Data == nil {
 		w.WriteHeader(http.StatusNotFound)
 	}
-	_, _ = w.Write(html)
+	_, _ = bytes.NewReader(html).WriteTo(w)
 }
 
 // guarded lets a browser do with the page only what the page is for.

@@ -180,7 +180,9 @@ func sees(t *testing.T, ctx context.Context, want string) {
 	t.Helper()
 	last := ""
 	for range 100 {
-		if last = text(t, ctx); strings.Contains(last, want) {
+		// It may be on its way to another page.
+		main, err := chromedp.Run(ctx, chromedp.Text(chromedp.CSS("main")))
+		if last = strings.Join(strings.Fields(main), " "); err == nil && strings.Contains(last, want) {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
