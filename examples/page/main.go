@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -185,13 +186,20 @@ func call(ctx context.Context, client *http.Client, url string) {
 	_ = resp.Body.Close()
 }
 
+// link is that of a call that is kept.
+var link = regexp.MustCompile(`<th scope="row"><a href="(calls/[^"]+)"`)
+
 // look asks for each view, and says what it found there.
 func look(w io.Writer, site string) error {
 	var wrong []error
+	call := "calls/none"
 	for _, v := range []struct{ path, what string }{
-		{"", "/flaky"}, {"", "quota"}, {"calls", "deadline exceeded"}, {"calls/1", "<svg"}, {"policy?url=http://api.example/chat", "stream"},
+		{"", "/flaky"}, {"", "quota"}, {"calls", "deadline exceeded"}, {"a call", "<svg"}, {"policy?url=http://api.example/chat", "stream"},
 		{"distributions", "samples"},
 	} {
+		if v.path == "a call" {
+			v.path = call
+		}
 		resp, err := http.Get(site + v.path)
 		if err != nil {
 			return err
@@ -200,6 +208,9 @@ func look(w io.Writer, site string) error {
 		_ = resp.Body.Close()
 		if err != nil {
 			return err
+		}
+		if m := link.FindSubmatch(body); m != nil {
+			call = string(m[1])
 		}
 		found := strings.Contains(string(body), v.what)
 		fmt.Fprintf(w, "%-36s %s, %6d bytes, has %q: %v\n", "/weir/"+v.path, resp.Status, len(body), v.what, found)
