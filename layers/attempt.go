@@ -148,8 +148,7 @@ type rare struct {
 	jobEnd instant // the part of Call.end that comes from WithDeadline, if job
 
 	// If there is an observer.
-	readSeen  bool          // a Read of the body goes on
-	readSince instant       // when it began
+	readSince instant       // when the latest Read of the body began
 	longest   time.Duration // how long the longest took
 }
 

@@ -159,7 +159,6 @@ func (b *body) expired() error {
 // beginRead starts the clock of one Read, unless the attempt has expired.
 func (b *body) beginRead() error {
 	a, c := b.a, b.a.call
-	seen := c.env.heard()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if expired := b.expired(); expired != nil {
@@ -167,14 +166,13 @@ func (b *body) beginRead() error {
 	}
 	if b.timed() && !a.settled {
 		a.reading = true
-		timed := a.limits != nil && a.limits.Read > 0
+		timed, seen := a.limits != nil && a.limits.Read > 0, c.heard
 		if !timed && !seen {
 			return nil
 		}
 		now := c.env.now()
 		if seen {
-			r := a.mark()
-			r.readSince, r.readSeen = now, true
+			a.mark().readSince = now
 		}
 		if timed {
 			a.enterPhase(phaseBody, now)
@@ -188,8 +186,7 @@ func (b *body) endRead() error {
 	b.a.call.mu.Lock()
 	defer b.a.call.mu.Unlock()
 	if b.timed() {
-		if r := b.a.rare; b.a.reading && r != nil && r.readSeen {
-			r.readSeen = false
+		if r := b.a.rare; b.a.reading && b.a.call.heard {
 			r.longest = max(r.longest, b.a.call.env.now()-r.readSince)
 		}
 		b.a.reading = false

@@ -38,6 +38,7 @@ type Call struct {
 	unread  bool         // nobody took charge of closing the request's body yet
 	lent    bool         // the body stays the call's to close
 	done    bool
+	heard   bool // there is an observer, which was not idle when the call began; does not change
 
 	first attempt
 }
@@ -148,7 +149,7 @@ func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
 		return nil, nil, err
 	}
 	c := &Call{
-		env: e, opener: s, start: e.now(), safe: safeToRepeat(req), unread: true,
+		env: e, opener: s, start: e.now(), heard: e.heard(), safe: safeToRepeat(req), unread: true,
 		ctxEnd: never, end: never, armed: never,
 	}
 	a := &c.first
@@ -167,7 +168,7 @@ func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
 		c.end = min(c.end, prev.end)
 		prev.mu.Unlock()
 	}
-	if s.ends || c.end != never || e.Observer != nil { // who may go by the context
+	if s.ends || c.end != never || c.heard { // who may go by the context
 		a.Context, a.cancel = context.WithCancelCause(parent)
 	}
 	a.init(c, parent)

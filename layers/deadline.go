@@ -29,7 +29,7 @@ type deadline struct {
 func (l *deadline) send(a *attempt, req *http.Request) (*http.Response, error) {
 	c := a.call
 	now := c.start
-	if c.hop != nil || c.first.exposed || c.env.Observer != nil { // something came before
+	if c.hop != nil || c.first.exposed || c.heard { // something came before
 		now = c.env.now()
 	}
 	if err := c.limit(l.d, now); err != nil {

@@ -97,8 +97,8 @@ func (e Event) LogValue() slog.Value {
 // [KindWaited] says little that the next event does not. Only an Observer with a
 // method Wants(Kind) bool is told of them, if that returns true for the kind.
 //
-// One with a method Idle() bool is told of nothing of a call while that returns
-// true, and costs next to nothing then.
+// One with a method Idle() bool is told of nothing of a call if that returned true
+// when the call began, and costs next to nothing then.
 type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
@@ -166,14 +166,8 @@ func Wants(o Observer, k Kind) bool {
 // emit tells the observer, if there is one. The caller must not hold the
 // call's mutex.
 func (c *Call) emit(ctx context.Context, e Event) {
-	if c.env.Observer != nil { // nobody to tell is the usual case, and inlined
+	if c.heard { // nobody to tell is the usual case, and inlined
 		c.tell(ctx, e)
-	}
-}
-
-func (c *Call) tell(ctx context.Context, e Event) {
-	if c.env.heard() {
-		c.say(ctx, e)
 	}
 }
 
@@ -182,7 +176,7 @@ func (e *Env) heard() bool {
 	return e.Observer != nil && (e.idle == nil || !e.idle.Idle())
 }
 
-func (c *Call) say(ctx context.Context, e Event) {
+func (c *Call) tell(ctx context.Context, e Event) {
 	if e.At.IsZero() {
 		e.At = c.env.Clock.Now()
 	}
@@ -191,25 +185,22 @@ func (c *Call) say(ctx context.Context, e Event) {
 }
 
 func (a *attempt) emit(e Event) {
-	if a.call.env.Observer != nil {
+	if a.call.heard {
 		a.tell(e)
 	}
 }
 
 func (a *attempt) tell(e Event) {
 	c := a.call
-	if !c.env.heard() {
-		return
-	}
 	c.mu.Lock()
 	began, untold := a.since, a.untold
 	a.untold = false
 	c.mu.Unlock()
 	e.Attempt = int(a.n)
 	if untold {
-		c.say(a, Event{Kind: KindPhase, Phase: PhasePool, Attempt: e.Attempt, At: c.env.time(began)})
+		c.tell(a, Event{Kind: KindPhase, Phase: PhasePool, Attempt: e.Attempt, At: c.env.time(began)})
 	}
-	c.say(a, e)
+	c.tell(a, e)
 }
 
 // waited tells who wants to know that a wait is over.

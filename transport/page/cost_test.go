@@ -76,3 +76,37 @@ func BenchmarkCost(b *testing.B) {
 	}
 	b.ReportMetric(100*(per(3)-per(1))/(per(1)-per(0)), "share/%")
 }
+
+// TestAllocations: keeping calls allocates nothing beside what the observer does,
+// and a Watch that no page shows nothing at all.
+func TestAllocations(t *testing.T) {
+	idle, shown := page.NewWatch(), page.NewWatch()
+	per := func(o layers.Observer, mount *page.Watch) float64 {
+		tr, err := transport.New(transport.Config{Base: memory, Observer: o})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mount != nil {
+			page.Handler(tr, page.Options{Watch: mount})
+		}
+		return testing.AllocsPerRun(1000, func() {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := tr.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		})
+	}
+	none, observer := per(nil, nil), per(layers.NewStreamTracer(8, func(context.Context, layers.Trace) {}), nil)
+	if n := per(idle, nil); n != none {
+		t.Errorf("a Watch that no page shows: %v allocations a call, want %v", n, none)
+	}
+	if n := per(shown, shown); n > observer {
+		t.Errorf("a Watch that a page shows: %v allocations a call, want %v", n, observer)
+	}
+}

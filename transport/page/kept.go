@@ -30,12 +30,14 @@ const (
 // kept is the calls that are kept, by route.
 type kept struct {
 	routes atomic.Pointer[map[string]*routeCalls] // is never changed, but replaced
+	latest atomic.Pointer[routeCalls]             // most calls are of the route that the one before was of
 	mu     sync.Mutex                             // to replace it
 	others routeCalls
 }
 
 // routeCalls is what is kept of a route.
 type routeCalls struct {
+	name string
 	// A call that ends before until, in nanoseconds since 1970, is slow if it takes
 	// longer than bar. Most calls are not, and look no further.
 	bar, until atomic.Int64
@@ -48,8 +50,12 @@ type routeCalls struct {
 }
 
 func (k *kept) of(route string) *routeCalls {
+	if r := k.latest.Load(); r != nil && r.name == route {
+		return r
+	}
 	if m := k.routes.Load(); m != nil {
 		if r := (*m)[route]; r != nil {
+			k.latest.Store(r)
 			return r
 		}
 		if len(*m) == mostRoutes {
@@ -59,7 +65,7 @@ func (k *kept) of(route string) *routeCalls {
 	k.mu.Lock()
 	if m := k.all(); m[route] == nil && len(m) < mostRoutes {
 		m = maps.Clone(m)
-		m[route] = new(routeCalls)
+		m[route] = &routeCalls{name: route}
 		k.routes.Store(&m)
 	}
 	k.mu.Unlock()
@@ -82,11 +88,10 @@ func (k *kept) each(do func(*routeCalls)) {
 	}
 }
 
-func (k *kept) add(t *layers.Trace, failed bool) { k.of(t.Route).add(t, failed) }
-
-func (r *routeCalls) add(t *layers.Trace, failed bool) {
+// add keeps a call that ended at now, if it failed or is slow.
+func (r *routeCalls) add(t *layers.Trace, failed bool, now int64) {
 	took := t.End.Sub(t.Start)
-	if !failed && took <= time.Duration(r.bar.Load()) && t.End.UnixNano() < r.until.Load() {
+	if !failed && took <= time.Duration(r.bar.Load()) && now < r.until.Load() {
 		return
 	}
 	if len(t.Spans) > mostSpans {
@@ -103,7 +108,7 @@ func (r *routeCalls) add(t *layers.Trace, failed bool) {
 		r.failed.add(*t, mostFailed)
 		return
 	}
-	if now := t.End.UnixNano(); now >= r.until.Load() {
+	if now >= r.until.Load() {
 		for _, w := range r.worst {
 			r.slow.add(w, mostSlow)
 		}

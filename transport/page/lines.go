@@ -51,9 +51,9 @@ func (l *lines) add(t *transport.Transport) {
 }
 
 // due reports that it is time for a sample, to one who then takes it.
-func (l *lines) due(now time.Time) bool {
-	next, at := l.next.Load(), now.UnixNano()
-	return at >= next && l.next.CompareAndSwap(next, at+int64(beat))
+func (l *lines) due(now int64) bool {
+	next := l.next.Load()
+	return now >= next && l.next.CompareAndSwap(next, now+int64(beat))
 }
 
 // sample notes how the shared state stands.

@@ -233,7 +233,7 @@ func rowsOf[N numbered](h *handler, now time.Time, patterns map[string]bool, p p
 
 func (h *handler) state(*http.Request) any {
 	now := h.t.Clock().Now()
-	if w := h.watching; w != nil && w.lines.due(now) {
+	if w := h.watching; w != nil && w.lines.due(now.UnixNano()) {
 		w.rest(now)
 	}
 	patterns := map[string]bool{"": true}

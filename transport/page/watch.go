@@ -62,10 +62,11 @@ func (w *Watch) Idle() bool { return w.on.Load() == nil }
 // ended keeps a call that failed or was slow. It is on the path of the call, and
 // so only stores what the tracer has made.
 func (w *Watch) ended(_ context.Context, t layers.Trace) {
-	if w.lines.due(t.End) {
+	now := t.End.UnixNano()
+	if w.lines.due(now) {
 		go w.rest(t.End)
 	}
-	w.kept.add(&t, failed(&t))
+	w.kept.of(t.Route).add(&t, failed(&t), now)
 }
 
 // rest is what is done from time to time, beside the calls.
