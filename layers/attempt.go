@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -457,18 +458,29 @@ func (streamError) Error() string { return "stream error" }
 
 const refusedStream = 7
 
-// unfitText matches what net/http says of a request that it cannot send, or not
-// as it says of itself. It has no types for that.
-var unfitText = regexp.MustCompile(strings.Join([]string{
+// unfitTexts match what net/http says of a request that it cannot send, or not
+// as it says of itself. It has no types for that. Each begins with a literal, which
+// makes it fast to look for.
+var unfitTexts = compiled(
 	`http: nil Request\.`, `no Host in request URL`, `on Request with no Host`, `invalid Host header`, `idna: `,
 	`net/http: invalid (?:method|header|trailer) `, `invalid Trailer key `, `invalid HTTP (?:header|trailer) `, `invalid \S+ request header`,
 	`unsupported protocol scheme `, `in Request\.URL$`, `invalid request :path `, `request header list larger than peer's`,
 	`http: ContentLength=\d+ with Body length \d+`, `with nil Body`, `request body larger than specified content length`,
-}, "|"))
+)
+
+func compiled(patterns ...string) (list []*regexp.Regexp) {
+	for _, p := range patterns {
+		list = append(list, regexp.MustCompile(p))
+	}
+	return list
+}
 
 // unfit reports that the request itself is what failed: it would again, anywhere,
 // and no server had a part in it.
-func unfit(err error) bool { return unfitText.MatchString(safeText(err)) }
+func unfit(err error) bool {
+	text := safeText(err)
+	return slices.ContainsFunc(unfitTexts, func(r *regexp.Regexp) bool { return r.MatchString(text) })
+}
 
 // safeToRepeat reports that sending req twice does no more than sending it
 // once: RFC 9110 section 9.2.2, and the header that net/http goes by too.
