@@ -292,6 +292,9 @@ func (r *race) send(b *attempt) (resp *http.Response, err error) {
 // If it failed, and another is worth it, next is what to launch.
 func (r *race) finish(b *attempt, resp *http.Response, err error) (won bool, next *attempt) {
 	again := r.open() && r.l.again(b, resp, err)
+	if again && resp != nil && b != r.a {
+		b.hold(resp) // for the sake of its connection
+	}
 	r.mu.Lock()
 	r.remove(b)
 	won = err == nil && !again && !r.decided()
