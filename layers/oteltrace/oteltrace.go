@@ -11,6 +11,7 @@
 package oteltrace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,7 +129,7 @@ func (t *tracing) ended(ctx context.Context, r layers.Trace) {
 func fail(span trace.Span, err error) {
 	kind := fmt.Sprintf("%T", err)
 	if e, ok := errors.AsType[*layers.Error](err); ok {
-		kind = string(e.Phase)
+		kind = cmp.Or(string(e.Phase), e.Layer)
 		if e.Timeout() {
 			kind += " timeout"
 		}
@@ -150,7 +151,11 @@ func (t *tracing) layer(next http.RoundTripper) http.RoundTripper {
 		if parent, ok := t.calls.Load(call); ok {
 			ctx = trace.ContextWithSpan(ctx, parent.(trace.Span))
 		}
-		ctx, span := t.tracer.Start(ctx, req.Method, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(describe(req, call.Attempts())...))
+		name, _ := method(req)
+		if name == otherMethod {
+			name = "HTTP"
+		}
+		ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(describe(req, call.Attempts())...))
 		send := req.Clone(ctx)
 		if send.Header == nil {
 			send.Header = http.Header{}
@@ -164,7 +169,7 @@ func (t *tracing) layer(next http.RoundTripper) http.RoundTripper {
 		}
 		span.SetAttributes(semconv.HTTPResponseStatusCode(resp.StatusCode))
 		if resp.Proto != "" {
-			span.SetAttributes(semconv.NetworkProtocolVersion(strconv.Itoa(resp.ProtoMajor) + "." + strconv.Itoa(resp.ProtoMinor)))
+			span.SetAttributes(semconv.NetworkProtocolVersion(version(resp)))
 		}
 		if resp.StatusCode >= http.StatusBadRequest {
 			span.SetStatus(codes.Error, "")
@@ -178,8 +183,9 @@ func (t *tracing) layer(next http.RoundTripper) http.RoundTripper {
 // describe returns the attributes of a send.
 func describe(req *http.Request, before int) []attribute.KeyValue {
 	u := url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Path: req.URL.Path, RawPath: req.URL.RawPath}
+	name, original := method(req)
 	attributes := []attribute.KeyValue{
-		semconv.HTTPRequestMethodKey.String(req.Method), semconv.URLFull(u.String()), semconv.ServerAddress(u.Hostname()),
+		semconv.HTTPRequestMethodKey.String(name), semconv.URLFull(u.String()), semconv.ServerAddress(u.Hostname()),
 	}
 	port := u.Port()
 	if port == "" {
@@ -188,10 +194,37 @@ func describe(req *http.Request, before int) []attribute.KeyValue {
 	if n, err := strconv.Atoi(port); err == nil {
 		attributes = append(attributes, semconv.ServerPort(n))
 	}
+	if original != "" {
+		attributes = append(attributes, semconv.HTTPRequestMethodOriginal(original))
+	}
 	if before > 0 {
 		attributes = append(attributes, semconv.HTTPRequestResendCount(before))
 	}
 	return attributes
+}
+
+// otherMethod stands for the methods that the conventions do not know.
+const otherMethod = "_OTHER"
+
+// method is the method of req, of which the conventions know a few, and what it
+// was if it is none of those.
+func method(req *http.Request) (known, original string) {
+	switch req.Method {
+	case "":
+		return http.MethodGet, ""
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect, http.MethodOptions, http.MethodTrace:
+		return req.Method, ""
+	}
+	return otherMethod, req.Method
+}
+
+// version is 1.1 or 2, say.
+func version(resp *http.Response) string {
+	if resp.ProtoMajor >= 2 && resp.ProtoMinor == 0 {
+		return strconv.Itoa(resp.ProtoMajor)
+	}
+	return strconv.Itoa(resp.ProtoMajor) + "." + strconv.Itoa(resp.ProtoMinor)
 }
 
 // body ends the span of a send when the body has ended, one way or another.
@@ -202,6 +235,9 @@ type body struct {
 	once sync.Once
 	stop func() bool // watching the end of the send
 }
+
+// closeWriter is a connection that can close its writing side.
+type closeWriter interface{ CloseWrite() error }
 
 // watch returns b with the end of span tied to its own. A body that can be
 // written to, after a change of protocols, still can.
@@ -215,7 +251,16 @@ func watch(ctx context.Context, b io.ReadCloser, span trace.Span) io.ReadCloser 
 			own.end(expired)
 		}
 	})
-	if w, ok := b.(io.Writer); ok {
+	w, writes := b.(io.Writer)
+	half, halves := b.(closeWriter)
+	switch {
+	case writes && halves:
+		return struct {
+			*body
+			io.Writer
+			closeWriter
+		}{own, w, half}
+	case writes:
 		return struct {
 			*body
 			io.Writer

@@ -220,3 +220,51 @@ func TestOrder(t *testing.T) {
 		}
 	})
 }
+
+// TestConventions: methods that are not known, and the version of HTTP/2.
+func TestConventions(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		base := layers.RoundTripperFunc(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 204, Proto: "HTTP/2.0", ProtoMajor: 2, Body: http.NoBody}, nil
+		})
+		f := newFixture(t, c, base, policy.Settings{})
+		for _, method := range []string{"", "PURGE"} {
+			req, err := http.NewRequestWithContext(t.Context(), "GET", "http://api.example/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Method = method
+			resp, err := f.tr.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+		}
+		const to = " http.response.status_code=204 network.protocol.version=2 server.address=api.example server.port=80 url.full=http://api.example/"
+		f.want(t,
+			"internal all weir.attempts=1 weir.route=all",
+			"client GET http.request.method=GET"+to,
+			"internal all weir.attempts=1 weir.route=all",
+			"client HTTP http.request.method=_OTHER http.request.method_original=PURGE"+to,
+		)
+	})
+}
+
+// TestFailureOfALayer: a failure in no phase has a type too.
+func TestFailureOfALayer(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		f := newFixture(t, c, clocktest.NewUpstream(t, c), policy.Settings{Rate: policy.Rate{
+			PerSecond: 1, Cost: func(*http.Request) int { return 2 },
+		}, Timeouts: policy.Timeouts{}, Retry: policy.Retry{Enabled: policy.Off}})
+		if f.call(t, t.Context(), "http://api.example/") == nil {
+			t.Fatal("no error")
+		}
+		for _, s := range f.recorder.Ended() {
+			for _, a := range s.Attributes() {
+				if a.Key == "error.type" && a.Value.AsString() == "" {
+					t.Errorf("no type of error in %s", text(s))
+				}
+			}
+		}
+	})
+}

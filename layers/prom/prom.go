@@ -31,7 +31,7 @@ import (
 // The names begin with weir_:
 //
 //   - calls_total by route and outcome: a class of status such as 2xx, or
-//     deadline, timeout, refused, canceled, abandoned or error
+//     deadline, timeout, refused, canceled, abandoned, error or other
 //   - call_seconds by route: calls, their bodies included
 //   - calls_in_flight by route
 //   - sends_total by route and outcome; a retry, a hedge and each redirect is one
@@ -164,6 +164,8 @@ func outcome(status int, err error, abandoned bool) string {
 		return "abandoned"
 	case status == 0:
 		return "none"
+	case status < 100 || status > 599:
+		return "other"
 	}
 	return strconv.Itoa(status/100) + "xx"
 }
