@@ -1,8 +1,8 @@
 // Command soak lets 64 workers loose on a server that fails in all the ways that
 // servers do, with every layer on, and checks what weir promises:
 //
-//   - no call outlives its deadline, by more than 50 ms and what the machine took
-//     to run a goroutine that was due
+//   - no call outlives its deadline, by more than 50 ms and how late the machine
+//     ran what was due in the meantime
 //   - no byte of a body is wrong
 //   - a POST without a key is never sent twice
 //   - sends stay within the quota, and re-sends within the retry budget

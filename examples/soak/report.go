@@ -64,7 +64,7 @@ func (r *report) breaks(format string, a ...any) {
 func (r *report) judge(t *transport.Transport, sends *ledger) {
 	const grace = 50 * time.Millisecond
 	if allowed := grace + r.lag; r.late > allowed {
-		r.breaks("a call outlived its deadline by %v; %v was the most that the machine took to run what was due", r.late, r.lag)
+		r.breaks("a call outlived its deadline by %v; the machine ran what was due %v late, at most and in all, in the time of a call", r.late, r.lag)
 	}
 	r.world.server.mu.Lock()
 	for _, path := range r.world.server.twice {
@@ -73,13 +73,17 @@ func (r *report) judge(t *transport.Transport, sends *ledger) {
 	r.world.server.mu.Unlock()
 	sends.mu.Lock()
 	defer sends.mu.Unlock()
-	r.busiest, r.first, r.again = sends.busiest(), sends.first, sends.again
+	r.busiest, r.first, r.again = busiest(sends.sends), sends.first, len(sends.again)
 	// A send is noted a little after its turn: as much later as what runs late.
 	if most := perSecond + burst + int(perSecond*r.lag.Seconds()); r.busiest > most {
 		r.breaks("%d sends within a second, of %d allowed", r.busiest, most)
 	}
 	if most := int(share*float64(r.first)) + int(floor*(r.took.Seconds()+1)); r.again > most {
 		r.breaks("%d re-sends for %d first sends, of %d allowed", r.again, r.first, most)
+	}
+	// What is in the budget, and what is paid in meanwhile.
+	if n, most := busiest(sends.again), int((2+r.lag.Seconds())*floor+share*(perSecond+burst)); n > most {
+		r.breaks("%d re-sends within a second, of %d allowed", n, most)
 	}
 	for _, s := range t.Slots() {
 		if s.Used != 0 || s.Waiting != 0 {

@@ -25,8 +25,8 @@ const (
 	perSecond = 400
 	burst     = 50
 	slots     = 48
-	share     = 0.2 // of first sends that may be re-sent
-	floor     = 3   // re-sends a second beyond that
+	share     = 0.01 // of first sends that may be re-sent
+	floor     = 3    // re-sends a second beyond that
 	mostRead  = 1 << 20
 )
 
@@ -230,8 +230,8 @@ func name(seed uint64, worker, i int) string {
 type ledger struct {
 	mu     sync.Mutex
 	sends  []time.Time
-	first  int // sends
-	again  int // re-sends
+	again  []time.Time // re-sends
+	first  int         // sends
 	refuse int
 }
 
@@ -248,29 +248,29 @@ func (l *ledger) observe(_ context.Context, e layers.Event) {
 	}
 }
 
-// ended counts the sends of a call, or of one hop of its redirects.
+// ended tells the sends of a call, or of one hop of its redirects, apart.
 func (l *ledger) ended(_ context.Context, t layers.Trace) {
-	n := 0
-	for _, s := range t.Spans {
-		if s.Kind == layers.KindSend {
-			n++
-		}
-	}
-	if n == 0 {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.first++
-	l.again += n - 1
+	first := true
+	for _, s := range t.Spans {
+		switch {
+		case s.Kind != layers.KindSend:
+		case first:
+			first = false
+			l.first++
+		default:
+			l.again = append(l.again, s.Start)
+		}
+	}
 }
 
-// busiest returns the most sends in a second.
-func (l *ledger) busiest() (most int) {
-	slices.SortFunc(l.sends, time.Time.Compare)
+// busiest returns the most of them in a second.
+func busiest(sends []time.Time) (most int) {
+	slices.SortFunc(sends, time.Time.Compare)
 	from := 0
-	for i, at := range l.sends {
-		for at.Sub(l.sends[from]) >= time.Second {
+	for i, at := range sends {
+		for at.Sub(sends[from]) >= time.Second {
 			from++
 		}
 		most = max(most, i-from+1)
@@ -278,13 +278,20 @@ func (l *ledger) busiest() (most int) {
 	return most
 }
 
-// watchLag measures how late the machine runs a goroutine that is due. The
-// function that it returns ends that, and says how late at most.
+// watchLag measures how late the machine runs a goroutine that is due: the most
+// that this came to in the time that a call may take. A call that ends late may
+// have waited for the machine more than once. The function that it returns ends
+// that.
 func watchLag() func() time.Duration {
-	const beat = 5 * time.Millisecond
+	const beat = 5 * time.Millisecond // what is no later than that is not counted
+	type delay struct {
+		at     time.Time
+		length time.Duration
+	}
 	over, done := make(chan struct{}), make(chan time.Duration)
 	go func() {
-		worst := time.Duration(0)
+		var lately []delay
+		var sum, worst time.Duration
 		for {
 			due := time.Now().Add(beat)
 			select {
@@ -292,7 +299,14 @@ func watchLag() func() time.Duration {
 				done <- worst
 				return
 			case <-time.After(beat):
-				worst = max(worst, time.Since(due))
+				now := time.Now()
+				if late := now.Sub(due); late > beat {
+					lately, sum = append(lately, delay{now, late}), sum+late
+				}
+				for len(lately) > 0 && now.Sub(lately[0].at) > 2*deadline {
+					sum, lately = sum-lately[0].length, lately[1:]
+				}
+				worst = max(worst, sum)
 			}
 		}
 	}()
