@@ -131,11 +131,11 @@ func TestHTTP2Servers(t *testing.T) {
 		}), "error", 8},
 		{"one 1xx after the other", speaks(func(p *peer) error {
 			return forever(func() error { return p.send(early, true) })
-		}), "error", again * headers / 2},
+		}), "error", again * headers},
 		{"CONTINUATION without end", speaks(func(p *peer) error {
 			_ = p.send(fields(":status", "200"), false)
 			return forever(func() error { return p.WriteContinuation(p.stream, false, more) })
-		}), "error", again * headers / 2},
+		}), "error", again * headers},
 		{"half a MiB of headers", speaks(func(p *peer) error { return p.heavy(mebibyte / 2) }), "200", 8},
 		{"2 MiB of headers", speaks(func(p *peer) error { return p.heavy(2 * mebibyte) }), "error", again * headers},
 		{"pings without end", speaks(func(p *peer) error {
