@@ -427,6 +427,80 @@ func TestHooksMayReadTheBody(t *testing.T) {
 	})
 }
 
+// TestHeldWithinBounds: no more is read of a superseded answer than is kept.
+func TestHeldWithinBounds(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		read := new(longBody)
+		base := layers.RoundTripperFunc(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 503, ContentLength: -1, Body: read}, nil
+		})
+		resp, err := newTransport(t, c, base, retrying(policy.Retry{MaxAttempts: 2, BaseDelay: policy.Off})).RoundTrip(request(t, t.Context(), "GET", url, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		equal(t, "the number of bytes", read.n, 64<<10+1)
+	})
+}
+
+// longBody counts what is read of it.
+type longBody struct{ n int }
+
+func (b *longBody) Read(p []byte) (int, error) {
+	if b.n += len(p); b.n > 1<<20 {
+		return 0, io.EOF
+	}
+	return len(p), nil
+}
+
+func (*longBody) Close() error { return nil }
+
+// TestGetBodyIsPassedInward: a base that begins a send anew by itself has the
+// whole body again, whatever it is read from.
+func TestGetBodyIsPassedInward(t *testing.T) {
+	text := strings.Repeat("x", 65<<10)
+	for name, test := range map[string]struct {
+		text   string
+		change func(*http.Request)
+	}{
+		"in memory":       {"hello", func(*http.Request) {}},
+		"large in memory": {text, func(*http.Request) {}},
+		"a stream":        {"hello", func(r *http.Request) { r.Body, r.GetBody = io.NopCloser(plain{strings.NewReader("hello")}), nil }},
+		"its own": {"hello", func(r *http.Request) {
+			r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(plain{strings.NewReader("hello")}), nil }
+			r.Body, _ = r.GetBody()
+		}},
+	} {
+		for layout, change := range layouts {
+			t.Run(name+", "+layout, func(t *testing.T) {
+				clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+					base := layers.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
+						for body := r.Body; ; {
+							got, err := io.ReadAll(body)
+							if body.Close(); string(got) != test.text || err != nil {
+								t.Errorf("the base read %d bytes, %v", len(got), err)
+							}
+							if body != r.Body {
+								return &http.Response{StatusCode: 200}, nil
+							}
+							if r.GetBody == nil {
+								return nil, errors.New("no GetBody")
+							}
+							body, err = r.GetBody()
+							if err != nil {
+								return nil, err
+							}
+						}
+					})
+					req := request(t, t.Context(), "POST", url, strings.NewReader(test.text))
+					test.change(req)
+					wantStatus(t, do(c, newTransport(t, c, base, policy.Policy{}, change), req), 200)
+				})
+			})
+		}
+	}
+}
+
 // TestHooksReadWithinBounds: a hook that reads all that it is given has a bounded
 // beginning of a body without end, and the caller the whole of one that is longer.
 func TestHooksReadWithinBounds(t *testing.T) {
