@@ -91,7 +91,8 @@ func (e Event) LogValue() slog.Value {
 // Observer is told what happens to calls, while it happens, on the goroutines
 // of the call and never under a lock of ours: a slow observer delays its own
 // call and no other. It may be called concurrently. The context is the
-// attempt's or the call's; [CallFrom] finds the call in it.
+// attempt's or the call's; [CallFrom] finds the call in it. It must not panic:
+// some of the goroutines are timers' or net/http's, where nobody recovers.
 //
 // An event of [KindGap] comes with every few tokens of a stream, and one of
 // [KindWaited] says little that the next event does not. Only an Observer with a
