@@ -343,7 +343,8 @@ func TestOutcomesAddUp(t *testing.T) {
 			for i := range 10 {
 				group.Go(func() {
 					for range 30 {
-						ctx, cancel := c.WithTimeout(t.Context(), 500*time.Millisecond+ms(9000))
+						// Not at the very instant of a redirect, when there is no outcome.
+						ctx, cancel := c.WithTimeout(t.Context(), 500500*time.Microsecond+ms(9000))
 						req, _ := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 						resp, err := []*transport.Transport{tr, view}[i%2].Client().Do(req)
 						if err == nil {

@@ -91,7 +91,8 @@ func (s *Sample) merge(o *Sample) {
 	s.Failed = plus(s.Failed, o.Failed)
 }
 
-// Outcomes counts calls.
+// Outcomes counts calls. A redirected one has the outcome of its last hop, and none
+// if the caller does not follow the redirect, or gives up between two hops.
 type Outcomes struct {
 	Calls     uint64 `json:"calls"`     // that began
 	Succeeded uint64 `json:"succeeded"` // with a body read as far as the caller wanted
