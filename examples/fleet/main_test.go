@@ -27,7 +27,7 @@ func TestFleet(t *testing.T) {
 func TestMissing(t *testing.T) {
 	command, err := exec.LookPath("go")
 	if err != nil {
-		t.Skip(err)
+		t.Skip("the go command, which builds the worker, is not in the PATH: ", err)
 	}
 	elsewhere := t.TempDir()
 	t.Chdir(elsewhere) // which is in no module

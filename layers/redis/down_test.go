@@ -156,7 +156,7 @@ func TestKilledRedis(t *testing.T) {
 	time.Sleep(time.Second)
 	stop()
 	f.group.Wait()
-	f.check(0.75)
+	f.check(0.75, 0.75)
 }
 
 // TestHung: a call waits for a Redis that hangs no longer than it may.

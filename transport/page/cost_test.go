@@ -20,6 +20,20 @@ var memory = layers.RoundTripperFunc(func(r *http.Request) (*http.Response, erro
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("fine")), Request: r}, nil
 })
 
+// call makes a call, and reads its answer to the end.
+func call(tb testing.TB, t *transport.Transport, url string) {
+	req, err := http.NewRequestWithContext(tb.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	resp, err := t.RoundTrip(req)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+}
+
 // BenchmarkCost measures what watching adds to a call, in turns, so that what
 // else the machine does falls on all alike: with no observer; with a tracer that
 // drops its traces, which is the observer; with a Watch that no page shows; and
@@ -43,18 +57,6 @@ func BenchmarkCost(b *testing.B) {
 		}
 	}
 	page.Handler(kinds[3].t, page.Options{Watch: shown})
-	call := func(t *transport.Transport) {
-		req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "http://api.example/", nil)
-		if err != nil {
-			b.Fatal(err)
-		}
-		resp, err := t.RoundTrip(req)
-		if err != nil {
-			b.Fatal(err)
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
-	}
 	const batch = 20
 	b.ReportAllocs()
 	for b.Loop() {
@@ -62,7 +64,7 @@ func BenchmarkCost(b *testing.B) {
 			k := &kinds[i]
 			began := time.Now()
 			for range batch {
-				call(k.t)
+				call(b, k.t, "http://api.example/")
 			}
 			k.took = append(k.took, time.Since(began))
 		}
@@ -89,18 +91,7 @@ func TestAllocations(t *testing.T) {
 		if mount != nil {
 			page.Handler(tr, page.Options{Watch: mount})
 		}
-		return testing.AllocsPerRun(1000, func() {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example/", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp, err := tr.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, _ = io.Copy(io.Discard, resp.Body)
-			_ = resp.Body.Close()
-		})
+		return testing.AllocsPerRun(1000, func() { call(t, tr, "http://api.example/") })
 	}
 	none, observer := per(nil, nil), per(layers.NewStreamTracer(8, func(context.Context, layers.Trace) {}), nil)
 	if n := per(idle, nil); n != none {

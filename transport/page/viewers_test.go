@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -65,22 +64,13 @@ func BenchmarkViewers(b *testing.B) {
 	deaf := view("/live/calls")
 	defer deaf.Close()
 
-	call := func(t *transport.Transport, n int) time.Duration {
+	timed := func(t *transport.Transport, n int) time.Duration {
 		path := "/"
 		if n%20 == 0 {
 			path = "/fails"
 		}
 		began := time.Now()
-		req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, api.URL+path, strings.NewReader(""))
-		if err != nil {
-			b.Fatal(err)
-		}
-		resp, err := t.RoundTrip(req)
-		if err != nil {
-			b.Fatal(err)
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
+		call(b, t, api.URL+path)
 		return time.Since(began)
 	}
 	heap := func() float64 {
@@ -93,7 +83,7 @@ func BenchmarkViewers(b *testing.B) {
 	defer tick.Stop()
 	for n := range 3000 { // until what is kept is full
 		<-tick.C
-		call(with, n)
+		timed(with, n)
 	}
 	took := map[*transport.Transport][]time.Duration{}
 	start, n := heap(), 0
@@ -102,7 +92,7 @@ func BenchmarkViewers(b *testing.B) {
 		pair := []*transport.Transport{with, without}
 		for i := range pair {
 			t := pair[(i+n)%2]
-			took[t] = append(took[t], call(t, n))
+			took[t] = append(took[t], timed(t, n))
 		}
 		n++
 	}
