@@ -196,9 +196,10 @@ func (a *attempt) carry(req *http.Request) *http.Request {
 	return &a.req
 }
 
-// sibling returns a further attempt, under a context derived from base.
-func (a *attempt) sibling(base context.Context) *attempt {
-	b := new(attempt)
+// sibling returns a further attempt, under a context derived from base. counted
+// says that it is part of a send that counts already.
+func (a *attempt) sibling(base context.Context, counted bool) *attempt {
+	b := &attempt{counted: counted} // the call may end it as soon as it is one of its attempts
 	b.Context, b.cancel = context.WithCancelCause(base)
 	c := a.call
 	c.mu.Lock()
@@ -215,7 +216,7 @@ func (a *attempt) successor() *attempt {
 	c.mu.Lock()
 	if !a.settled || a.expired != nil || a.dropped || a.exposed || a.response.guard != nil || a.Context.Err() != nil {
 		c.mu.Unlock()
-		return a.sibling(a.base)
+		return a.sibling(a.base, false)
 	}
 	b := &attempt{Context: a.Context, cancel: a.cancel, borrows: true}
 	b.init(c, a.base)

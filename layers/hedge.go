@@ -224,7 +224,7 @@ func (r *race) claim() *attempt {
 		return nil
 	}
 	r.sent++
-	b := r.a.sibling(r.a.base)
+	b := r.a.sibling(r.a.base, false)
 	b.hedge, b.extra, b.askable, b.retry = true, true, r.a.askable, r.a.retry
 	r.live = append(r.live, b)
 	r.wake(r.l.set.Delay)

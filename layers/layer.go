@@ -133,8 +133,7 @@ func (a *attempt) join(r rank, req *http.Request) (*attempt, *http.Request) {
 		return nil, req
 	}
 	if held { // by a layer of the user's, whose context an abort must not end, or cannot
-		a = a.sibling(req.Context())
-		a.counted = counted
+		a = a.sibling(req.Context(), counted)
 		req = a.carry(req)
 	}
 	return a, req
