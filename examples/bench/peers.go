@@ -47,6 +47,21 @@ var limited = stack{"x/time/rate and gobreaker, no retry", func(base http.RoundT
 	})
 }}
 
+// least is what no stack that may end a call can do without: a copy of the
+// request under a context of its own, and a body whose end ends that.
+var least = stack{"least", func(base http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		ctx, cancel := context.WithCancel(req.Context())
+		resp, err := base.RoundTrip(req.WithContext(ctx))
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		resp.Body = &cancelled{resp.Body, cancel}
+		return resp, nil
+	})
+}}
+
 // byHand is what a careful user writes: a deadline, a limiter, a loop of
 // retries, a breaker, and a timeout for each send that lasts to the end of the
 // body.

@@ -150,8 +150,19 @@ func (r row) verdict(results []result) string {
 	return "no: " + strings.Join(missed, ", ")
 }
 
+// floor returns the cell of the least that is possible.
+func (r row) floor(results []result) string {
+	for _, o := range results {
+		if o.name == least.name {
+			return list(r.must, o.of)
+		}
+	}
+	return ""
+}
+
 // best returns the cell of who is best at the first of the limits.
 func (r row) best(others []result) string {
+	others = slices.DeleteFunc(slices.Clone(others), func(o result) bool { return o.name == least.name })
 	if len(others) == 0 {
 		return "none does it"
 	}
