@@ -177,6 +177,9 @@ var circuits = kind[Circuit]{
 		}
 		return func() { c.Set(s.Breaker) }
 	},
+	// There is no pool. A limit holds for keys that share it, but a circuit would
+	// refuse the sends to those that are well for the failures of others. One that
+	// is not kept lets a failing server be asked, for no longer than a deadline.
 }
 
 func newBreaker(e *Env, key stateKey, set policy.Breaker) *Breaker {

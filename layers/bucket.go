@@ -23,6 +23,7 @@ type bucket struct {
 
 	mu     sync.Mutex
 	engine *rate.Limiter
+	pooled bool    // it is the overflow state of a set
 	credit float64 // tokens beyond the engine's: those given back
 	paused instant // no turn before this
 	queue  queue[*turn]
@@ -293,18 +294,25 @@ func (b *bucket) lower(at time.Time, most float64) {
 }
 
 // Pause implements Bucket. Those whose turn would come too late are refused
-// now.
+// now. What one server asks for holds up nobody else's keys.
 func (b *bucket) Pause(end time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now, until := b.env.now(), b.env.instant(end)
-	if until <= b.paused || until <= now {
+	if until <= b.paused || until <= now || b.pooled {
 		return
 	}
 	b.unbook(now)
 	b.paused = until
 	b.ration(now)
 	b.sweep(now)
+}
+
+// pool makes it the overflow state of a set.
+func (b *bucket) pool() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pooled = true
 }
 
 // Set implements Bucket.

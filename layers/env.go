@@ -61,6 +61,7 @@ func (e *Env) ready() *Env {
 		e.gaps, e.waited = Wants(e.Observer, KindGap), Wants(e.Observer, KindWaited)
 		e.idle, _ = e.Observer.(idler)
 		e.epoch = e.Clock.Now()
+		e.extra.kind.pool = func(*extraBudget) bool { return true }
 		e.extra.create = func(stateKey) *extraBudget { return newExtraBudget(e) }
 	})
 	return e

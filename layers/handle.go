@@ -10,7 +10,8 @@ import (
 // Store makes the handles of shared state, so that it can be shared by more
 // than one process. A method may return nil for what it leaves to the process.
 // It is asked once for a key, while that is in use, and the handle is told of
-// new numbers by its Set.
+// new numbers by its Set. A stack remembers 10,000 handles of a setting at a time;
+// where none of them is free to make room, it asks for a key's with every send.
 type Store interface {
 	Bucket(id policy.StateID, key string, r policy.Rate) Bucket
 	Circuit(id policy.StateID, key string, b policy.Breaker) Circuit

@@ -43,6 +43,10 @@ var slotSets = kind[Slots]{
 		}
 		return func() { f.Set(s.InFlight) } // which may take its time
 	},
+	pool: func(f Slots) bool {
+		_, ok := f.(*slots)
+		return ok
+	},
 }
 
 type inFlight struct {

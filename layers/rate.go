@@ -86,6 +86,13 @@ var buckets = kind[Bucket]{
 		}
 		return func() { b.Set(s.Rate) } // which may take its time
 	},
+	pool: func(b Bucket) bool {
+		local, ok := b.(*bucket)
+		if ok {
+			local.pool()
+		}
+		return ok
+	},
 }
 
 // claim is what a send takes from one bucket.

@@ -15,6 +15,9 @@ import (
 // maxKeys bounds how many keys a set of shared state holds.
 const maxKeys = 10_000
 
+// beyond is what the state is listed as that other keys share.
+var beyond = stateKey{name: "(all keys beyond 10,000)"}
+
 // stateKey names a state. An origin has two parts, so that finding it makes no
 // string.
 type stateKey struct{ scheme, name string }
@@ -28,7 +31,10 @@ func (k stateKey) String() string {
 
 // keyed is a bounded set of states. When it is full, a state that is idle makes
 // room, or else one that is free; the least recently used ones are found first.
-// If there is none, a new key gets a state that is not kept.
+// If there is none, a new key shares the overflow state with all others of which
+// that is so, or gets a state that is not kept: see kind. Once there is room, a
+// call has the key's own state, whole, while calls under way still hold what they
+// have of the other.
 type keyed[T Handle] struct {
 	env  *Env
 	id   policy.StateID
@@ -41,6 +47,7 @@ type keyed[T Handle] struct {
 	numbers any // that create gives to a state
 	ring    []*kept[T]
 	hand    int
+	over    *kept[T] // the overflow state; nil: there has been none
 }
 
 type kept[T Handle] struct {
@@ -65,6 +72,10 @@ type kind[T Handle] struct {
 	make    func(*Env, policy.StateID, stateKey, policy.Settings) T
 	// apply returns what is to be done about it under no lock.
 	apply func(T, policy.Settings) func()
+	// pool makes a state the overflow state, unless it is a store's: that needs
+	// no memory here to be remembered, and so each key has its own. Nil: keys for
+	// which there is no room share none.
+	pool func(T) bool
 }
 
 func nothing() {}
@@ -156,10 +167,22 @@ func (k *keyed[T]) add(key stateKey) T {
 	if len(k.ring) < maxKeys {
 		k.ring = append(k.ring, e)
 	} else if !k.replace(e) {
-		return e.state
+		return k.without(e.state)
 	}
 	k.live.Store(key, e)
 	return e.state
+}
+
+// without returns the state of a key for which there is no room: the overflow
+// state, or else the one that was made for it. The mutex must be held.
+func (k *keyed[T]) without(made T) T {
+	switch {
+	case k.kind.pool == nil || !k.kind.pool(made):
+		return made
+	case k.over == nil:
+		k.over = &kept[T]{key: beyond, state: made}
+	}
+	return k.over.state
 }
 
 // replace gives e the place of another. The mutex must be held. The hand goes
@@ -167,24 +190,27 @@ func (k *keyed[T]) add(key stateKey) T {
 // an idle state, since a flood of new keys calls it for each of them.
 func (k *keyed[T]) replace(e *kept[T]) bool {
 	const most = 64
-	second := -1
+	second, third := -1, -1
 	for range most {
 		k.hand = (k.hand + 1) % len(k.ring)
 		at := k.hand
 		idle, free := k.ring[at].state.Rests()
-		switch {
-		case !free || k.ring[at].used.Swap(false):
+		if !free {
 			continue
-		case idle:
+		}
+		switch used := k.ring[at].used.Swap(false); {
+		case idle && !used:
 			return k.put(at, e)
-		case second < 0:
+		case !used && second < 0:
 			second = at
+		case idle && third < 0:
+			third = at
 		}
 	}
 	if second < 0 {
-		return false
+		second = third
 	}
-	return k.put(second, e)
+	return second >= 0 && k.put(second, e)
 }
 
 func (k *keyed[T]) put(at int, e *kept[T]) bool {
@@ -194,11 +220,15 @@ func (k *keyed[T]) put(at int, e *kept[T]) bool {
 	return true
 }
 
-// kept returns the states that are kept.
+// kept returns the states that are kept, the overflow state included.
 func (k *keyed[T]) kept() []*kept[T] {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return slices.Clone(k.ring)
+	list := slices.Clone(k.ring)
+	if k.over != nil {
+		list = append(list, k.over)
+	}
+	return list
 }
 
 // states are the sets of shared state of an Env, by identity: they outlive the

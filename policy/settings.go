@@ -207,7 +207,11 @@ type InFlight struct {
 }
 
 // KeyFunc names the state that a request shares with others: those with the
-// same key share it.
+// same key share it. The states of 10,000 keys are kept at a time, and those that
+// are idle make room for others. Where all are busy, because sends wait, a server
+// has asked for a pause, slots are taken or circuits open, further keys share one
+// budget, which is not paused, or one limit of slots; and each has a circuit that
+// does not last.
 type KeyFunc func(*http.Request) string
 
 // Route is the settings of the requests that a pattern matches.
