@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -29,6 +30,11 @@ import (
 // Bodies of other answers than 2xx pass as they are.
 func StreamGuard(env *Env, l policy.Stream) Layer {
 	l.Enabled = policy.On
+	if l.Gap < 0 { // no default of a longer one then applies, as in a policy
+		for _, longer := range []*time.Duration{&l.PingedGap, &l.ThinkingGap, &l.ToolGap} {
+			*longer = cmp.Or(*longer, policy.Off)
+		}
+	}
 	l = policy.Defaults().With(policy.Settings{Stream: l}).Stream
 	return env.layer(rankStream, "", func(env *Env, next sender) sender {
 		return &streamGuard{env: env, next: next, limits: &l}

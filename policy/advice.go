@@ -37,6 +37,7 @@ func (a *advisor) advise() {
 	a.occupy()
 	a.hostless()
 	a.asleep()
+	a.gaps()
 }
 
 // sends returns how many attempts the request has, and how many hedges each of
@@ -264,6 +265,16 @@ func (a *advisor) asleep() {
 		}
 		said[on] = true
 		a.say("%s %s (%s) does nothing, as nothing turns its section on; set %s", r, r.show(v), a.source(r), on.wakers())
+	}
+}
+
+// gaps finds limits to gaps of a kind where others have none.
+func (a *advisor) gaps() {
+	for _, o := range ordered {
+		if o[0] == gap && a.Stream.Gap == Off && a.Stream.Enabled == On && o[1].in(&a.Settings).Int() > 0 {
+			a.say("%s %s (%s) still ends a stream, though Stream.Gap is off (%s); set it to Off too, if no gap is to",
+				o[1], o[1].show(o[1].in(&a.Settings)), a.source(o[1]), a.source(gap))
+		}
 	}
 }
 

@@ -98,6 +98,13 @@ func TestExplain(t *testing.T) {
 			policy: Policy{Settings: Interactive().With(Settings{Rate: Rate{PerSecond: 2}, InFlight: InFlight{Max: 20}})},
 		},
 		{
+			name: "gap-off",
+			policy: Policy{
+				Settings: Interactive().With(Settings{Stream: Stream{Gap: Off}}),
+				Routes:   []Route{{Pattern: "/", Settings: Settings{Stream: Stream{ToolGap: 10 * time.Minute}}}},
+			},
+		},
+		{
 			name: "asleep",
 			policy: Policy{
 				Settings: Settings{Breaker: Breaker{Open: time.Second}, Stream: Stream{Gap: 20 * time.Second, Hold: On}},

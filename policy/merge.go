@@ -152,6 +152,18 @@ func (m *merged) lay(l *level) {
 	m.levels = append(m.levels, l)
 }
 
+// lift takes the limit off the gaps of a kind that are inherited where Gap has
+// none. It is for settings that nothing is laid on any more: below, where Gap has
+// a limit again, they have theirs.
+func (m *merged) lift() {
+	for _, o := range ordered {
+		if o[0] == gap && m.Stream.Gap == Off && m.from[o[1]] < m.from[gap] {
+			o[1].put(&m.Settings, gap.in(&m.Settings))
+			m.from[o[1]] = m.from[gap]
+		}
+	}
+}
+
 // over returns m with further levels on top, and leaves m as it is.
 func (m *merged) over(levels ...*level) *merged {
 	n := *m

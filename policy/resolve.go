@@ -105,6 +105,7 @@ func (t *Table) resolve(routes []*level, view Settings, call *Override) (*merged
 		levels = append(levels, c)
 	}
 	m := t.base.over(levels...)
+	m.lift()
 	m.check(&found)
 	t.agree(m, &found)
 	return m, found

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -367,6 +368,39 @@ func TestViewTurnsOn(t *testing.T) {
 }
 
 // What three routes bring about is refused when they first meet.
+// TestGapOffLiftsWhatIsInherited: no gap of one kind is shorter than Gap, so that
+// one which has no limit leaves none to those that it finds, and only while it
+// has none.
+func TestGapOffLiftsWhatIsInherited(t *testing.T) {
+	off := func(s Stream) Settings { s.Gap = Off; return Settings{Stream: s} }
+	table := mustCompile(t, Policy{
+		Settings: Settings{Stream: Stream{Enabled: On, PingedGap: 200 * time.Second}},
+		Routes: []Route{
+			{Pattern: "/a/", Settings: off(Stream{ToolGap: 400 * time.Second})},
+			{Pattern: "/a/b/", Settings: Settings{Stream: Stream{ThinkingGap: 100 * time.Second}}},
+			{Pattern: "/a/b/c/", Settings: Settings{Stream: Stream{Gap: 90 * time.Second}}},
+		},
+	})
+	for url, want := range map[string]Stream{
+		"/":       {Gap: 120 * time.Second, PingedGap: 200 * time.Second, ThinkingGap: 300 * time.Second, ToolGap: 300 * time.Second},
+		"/a/":     {Gap: Off, PingedGap: Off, ThinkingGap: Off, ToolGap: 400 * time.Second},
+		"/a/b/":   {Gap: Off, PingedGap: Off, ThinkingGap: 100 * time.Second, ToolGap: 400 * time.Second},
+		"/a/b/c/": {Gap: 90 * time.Second, PingedGap: 200 * time.Second, ThinkingGap: 100 * time.Second, ToolGap: 400 * time.Second},
+	} {
+		r := mustResolve(t, table, "http://example.com"+url)
+		if got := (Stream{Gap: r.Stream.Gap, PingedGap: r.Stream.PingedGap, ThinkingGap: r.Stream.ThinkingGap, ToolGap: r.Stream.ToolGap}); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, want %+v", url, got, want)
+		}
+	}
+	r, err := table.Line("GET", "example.com", "/").Resolve(Settings{}, NewOverride(off(Stream{})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Stream.PingedGap != Off || r.Source("Stream.PingedGap") != "call" {
+		t.Errorf("under an override, PingedGap is %v by the %s", r.Stream.PingedGap, r.Source("Stream.PingedGap"))
+	}
+}
+
 func TestLongLine(t *testing.T) {
 	table := mustCompile(t, Policy{Routes: []Route{
 		{Pattern: "/{x}/{y}/c", Settings: Settings{Stream: Stream{Enabled: On}}},

@@ -40,9 +40,9 @@ func (l *level) vet(found *faults) {
 var ordered = [][2]ref{
 	{at("Retry.BaseDelay"), at("Retry.MaxDelay")},
 	{at("Breaker.Open"), at("Breaker.OpenMax")},
-	{at("Stream.Gap"), at("Stream.PingedGap")},
-	{at("Stream.Gap"), at("Stream.ThinkingGap")},
-	{at("Stream.Gap"), at("Stream.ToolGap")},
+	{gap, at("Stream.PingedGap")},
+	{gap, at("Stream.ThinkingGap")},
+	{gap, at("Stream.ToolGap")},
 }
 
 // Main numbers without a default.
@@ -62,6 +62,7 @@ var (
 	slots      = at("InFlight.Max")
 
 	firstContent = at("Stream.FirstContent")
+	gap          = at("Stream.Gap")
 )
 
 // check refuses settings that contradict each other.

@@ -24,7 +24,9 @@ type Toggle = stream.Toggle
 // PingedGap, ThinkingGap and ToolGap 5 min; Linger 5 s; no MinRate, else its
 // window 30 s; Hold Off, else HoldLimit 256 KiB. Whoever shortens Gap may want to
 // shorten the three longer ones too: each applies in place of it. Off is no
-// limit; MinRateWindow and HoldLimit need one.
+// limit; MinRateWindow and HoldLimit need one. Gap Off takes the limit off those
+// of the three that are inherited, but not off those that are set on the same
+// level or a more specific one.
 type Stream = stream.Limits
 
 // Settings is everything that a policy, a route, a view or a call can say about

@@ -95,6 +95,29 @@ func wantStall(t *testing.T, err error, kind stream.StallKind, limit time.Durati
 	return e
 }
 
+// TestGapOff: without a limit to gaps, there is none to those with keepalives or of
+// thinking either, in a policy and in a layer alone.
+func TestGapOff(t *testing.T) {
+	for name, stack := range map[string]func(t *testing.T, c *clocktest.Clock, base http.RoundTripper) http.RoundTripper{
+		"policy": func(t *testing.T, c *clocktest.Clock, base http.RoundTripper) http.RoundTripper {
+			return newTransport(t, c, base, settings(policy.Settings{Stream: policy.Stream{Enabled: policy.On, Gap: policy.Off}}))
+		},
+		"layer": func(_ *testing.T, c *clocktest.Clock, base http.RoundTripper) http.RoundTripper {
+			return layers.StreamGuard(&layers.Env{Clock: c}, policy.Stream{Gap: policy.Off})(base)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				step := every(events(role, word), 100*time.Second, ping, 5)
+				step = every(step, 0, thought, 1).Chunks(clocktest.Chunk{After: 500 * time.Second, Data: word + finish + done})
+				r := get(t, c, stack(t, c, clocktest.NewUpstream(t, c, step)))
+				wantStatus(t, r, 200)
+				wantTook(t, r, 1000*time.Second)
+			})
+		})
+	}
+}
+
 // TestPings: a keepalive never stands for content. It only selects a longer gap.
 func TestPings(t *testing.T) {
 	for _, hold := range []bool{false, true} {
