@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/policy"
+	"github.com/weir-go/weir/stream"
 )
 
 // phase is where a send is. It follows the transport's hooks, which come late,
@@ -141,6 +142,7 @@ type rare struct {
 	race     *race         // that it is the first of
 	won      *attempt      // whose outcome that passes off as this one's
 	held     held          // the response, while another attempt is made
+	again    *guard        // of the latest answer, if a layer of the user's asked again
 	lender   *attempt      // whose slot it shares
 
 	// Of the first attempt, for its call.
@@ -179,7 +181,7 @@ func (a *attempt) init(c *Call, base context.Context) {
 
 // Value finds the attempt, and whatever the caller's context holds.
 func (a *attempt) Value(key any) any {
-	if key == (callKey{}) {
+	if key == (callKey{}) || stream.IsGuardKey(key) {
 		return a
 	}
 	if v := a.traceValue(key); v != nil {

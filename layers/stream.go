@@ -51,6 +51,7 @@ type streamGuard struct {
 type guard struct {
 	limits *stream.Limits
 	sent   instant
+	resp   *http.Response // whose body it is
 
 	reads sync.Mutex // held during a Read
 
@@ -117,7 +118,7 @@ func (a *attempt) guardBody(g *guard, b *body, resp *http.Response) {
 	g.open = g.limits.Hold != policy.On && g.limits.FirstContent > 0
 	open := g.open
 	g.mu.Unlock()
-	b.guard = g
+	b.guard, g.resp = g, resp
 	resp.Body = guardedBody{b}
 	if g.limits.DropKeepalives == policy.On { // fewer bytes may come out than go in
 		resp.ContentLength = -1
@@ -126,6 +127,9 @@ func (a *attempt) guardBody(g *guard, b *body, resp *http.Response) {
 	c.mu.Lock()
 	g.due = never
 	a.guard, a.open = g, open
+	if b != &a.response {
+		a.mark().again = g
+	}
 	c.mu.Unlock()
 }
 
@@ -196,10 +200,26 @@ func (b guardedBody) Read(p []byte) (int, error) {
 }
 
 // Stats returns what the guard has seen; see stream.StatsOf.
-func (b guardedBody) Stats() stream.Stats {
-	b.guard.mu.Lock()
-	defer b.guard.mu.Unlock()
-	return b.guard.monitor.Stats()
+func (b guardedBody) Stats() stream.Stats { return b.guard.stats() }
+
+func (g *guard) stats() stream.Stats {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.monitor.Stats()
+}
+
+// StatsOf implements stream.Guardian, for a body that is hidden in another. The
+// request may be that of responses which are none of ours, or of earlier ones.
+func (a *attempt) StatsOf(resp *http.Response) (stream.Stats, bool) {
+	a.call.mu.Lock()
+	first, again := a.response.guard, a.seldom().again
+	a.call.mu.Unlock()
+	for _, g := range [...]*guard{first, again} {
+		if g != nil && g.resp == resp {
+			return g.stats(), true
+		}
+	}
+	return stream.Stats{}, false
 }
 
 // readMost is the most that is read at once: net/http fills a larger buffer from

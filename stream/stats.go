@@ -39,8 +39,10 @@ type Stats struct {
 }
 
 // StatsOf returns the statistics of a response whose body is guarded, and
-// reports whether it is. It may be called at any time, also during a Read, and
-// with the nil response of a call that has failed.
+// reports whether it is. Another body may be around that one, such as that of an
+// http.Client with a Timeout, as long as the response is still the one that was
+// guarded, and weir's layers did that. It may be called at any time, also during
+// a Read, and with the nil response of a call that has failed.
 func StatsOf(resp *http.Response) (Stats, bool) {
 	if resp == nil {
 		return Stats{}, false
@@ -48,5 +50,23 @@ func StatsOf(resp *http.Response) (Stats, bool) {
 	if b, ok := resp.Body.(interface{ Stats() Stats }); ok {
 		return b.Stats(), true
 	}
+	if resp.Request != nil {
+		if by, ok := resp.Request.Context().Value(guardKey{}).(Guardian); ok {
+			return by.StatsOf(resp)
+		}
+	}
 	return Stats{}, false
 }
+
+// guardKey is the key of a context's [Guardian].
+type guardKey struct{}
+
+// Guardian knows the statistics of responses that it has had guarded.
+type Guardian interface {
+	StatsOf(resp *http.Response) (Stats, bool)
+}
+
+// IsGuardKey reports whether key is the one by which [StatsOf] asks the context of
+// a response's request for its [Guardian], where the body does not know. It is for
+// the Value method of such a context.
+func IsGuardKey(key any) bool { return key == guardKey{} }
