@@ -62,8 +62,9 @@ func (c *Clock) AfterFunc(d time.Duration, f func()) *clock.Timer {
 	c.mu.Unlock()
 	first := d
 	if d <= 0 {
-		// A timer that is made due runs on the spot, inside of the runtime,
-		// which under the race detector has been seen to crash there.
+		// A timer that is made due runs on the spot, inside of the runtime. If two
+		// threads do so at once, the race detector, which takes all timers of a
+		// bubble for one thread, brings the process down.
 		first = time.Hour
 	}
 	timer := c.Clock.AfterFunc(first, func() {

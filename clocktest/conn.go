@@ -186,8 +186,8 @@ func (p *pipe) setDeadline(d *deadline, t time.Time) {
 		d.timer.Stop()
 	}
 	*d = deadline{at: t}
-	if !t.IsZero() {
-		d.timer = time.AfterFunc(time.Until(t), p.changed.Broadcast)
+	if wait := time.Until(t); wait > 0 { // else see Clock.AfterFunc
+		d.timer = time.AfterFunc(wait, p.changed.Broadcast)
 	}
 	p.changed.Broadcast()
 }

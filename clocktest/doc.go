@@ -40,6 +40,10 @@
 // A ticker that somebody goes on receiving from is always something to wait for,
 // so that no deadlock is found while it runs.
 //
+// A timer of package time that is due when it is made, as by time.AfterFunc(0, f),
+// runs on the spot, and two of them at once bring down the race detector: take
+// Clock.AfterFunc.
+//
 // Time stops when the test's function and its cleanups have returned. Goroutines
 // that still sleep then fail the test. Stop them before: close what is open, and
 // let [Clock.Sleep] pass the time that they need to notice.

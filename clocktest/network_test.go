@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -282,6 +283,23 @@ func TestConnWakes(t *testing.T) {
 			"2s read: EOF",
 			"3s wrote 65536: write tcp client:49152->a.test:1: use of closed network connection",
 			"4s wrote 65536: write tcp a.test:1->client:49152: write: broken pipe")
+	})
+}
+
+// TestConnDeadlinesInThePast: they make no timer, which the race detector would
+// not survive for long.
+func TestConnDeadlinesInThePast(t *testing.T) {
+	Run(t, func(t *testing.T, c *Clock) {
+		var all sync.WaitGroup
+		for range 8 {
+			client, _ := conns(t)
+			all.Go(func() {
+				for range 2000 {
+					client.SetDeadline(time.Unix(1, 0))
+				}
+			})
+		}
+		all.Wait()
 	})
 }
 

@@ -407,3 +407,27 @@ func TestFailuresKeepSecrets(t *testing.T) {
 		}
 	}
 }
+
+// undue is a clock on which no timer is made that is due. In a bubble of
+// testing/synctest, the race detector would not survive that for long.
+type undue struct {
+	clock.Clock
+	t *testing.T
+}
+
+func (c undue) AfterFunc(d time.Duration, f func()) *clock.Timer {
+	if d <= 0 {
+		c.t.Errorf("a timer of %v is made", d)
+	}
+	return c.Clock.AfterFunc(d, f)
+}
+
+// A stream whose wait for first content was over before it was read.
+func TestStallBeforeTheFirstRead(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		_, b := guardScript(undue{c, t}, chatLimits, Options{Sent: c.Now().Add(-time.Hour)})
+		if _, err := read(b, 100); !errors.As(err, new(*StallError)) || c.Elapsed() != 0 {
+			t.Errorf("%v after %v", err, c.Elapsed())
+		}
+	})
+}
