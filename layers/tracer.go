@@ -90,6 +90,7 @@ type tracing struct {
 	mu sync.Mutex
 	Trace
 	gaps []Span // shortest first
+	over bool   // the spans are somebody else's by now
 }
 
 // Wants asks for the ends of waits too, and for gaps if they are kept; see
@@ -175,10 +176,14 @@ func (r *tracing) gap(e Event, most int) {
 	r.gaps = slices.Insert(r.gaps, at, Span{Kind: KindGap, Attempt: e.Attempt, Phase: e.Phase, Start: e.At.Add(-e.Wait), End: e.At})
 }
 
-// add notes an event.
+// add notes an event, unless the call has ended: a send that was outrun may tell
+// of its own end while the call does.
 func (r *tracing) add(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.over {
+		return
+	}
 	switch e.Kind {
 	case KindWaited:
 		r.close(e, func(s *Span) bool { return s.Kind == KindWait && s.Attempt == e.Attempt && s.Phase == e.Phase })
@@ -196,7 +201,7 @@ func (r *tracing) add(e Event) {
 		r.send(e, func(s *Span) { s.Status, s.Err, s.End = e.Status, e.Err, e.At })
 	case KindEnd:
 		r.close(e, func(*Span) bool { return true })
-		r.End, r.Status, r.Err, r.Abandoned = e.At, e.Status, e.Err, e.Abandoned
+		r.End, r.Status, r.Err, r.Abandoned, r.over = e.At, e.Status, e.Err, e.Abandoned, true
 	}
 }
 

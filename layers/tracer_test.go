@@ -1,8 +1,11 @@
 package layers
 
 import (
+	"context"
 	"testing"
 	"time"
+
+	"github.com/benbjohnson/clock"
 )
 
 // TestTraceIsBounded: however much happens to a call, its trace keeps 256 spans,
@@ -43,5 +46,24 @@ func TestLongestGaps(t *testing.T) {
 	}
 	if len(spans) != len(want) {
 		t.Errorf("%d spans, want %d", len(spans), len(want))
+	}
+}
+
+// TestTraceIsHandedOver: what a send that was outrun tells after the end of its
+// call does not change the trace that somebody has by now.
+func TestTraceIsHandedOver(t *testing.T) {
+	var got Trace
+	tracer := NewTracer(func(_ context.Context, t Trace) { got = t })
+	env := (&Env{Clock: clock.NewMock(), Observer: tracer}).ready()
+	c := &Call{env: env, opener: new(stage), ctxEnd: never, end: never}
+	c.first.Context = t.Context()
+	c.first.init(c, t.Context())
+	tracer.Observe(&c.first, Event{Kind: KindStart})
+	tracer.Observe(&c.first, Event{Kind: KindSend, Attempt: 1})
+	found, _ := tracer.live.Load(c) // as one does who is about to tell
+	tracer.Observe(&c.first, Event{Kind: KindEnd})
+	found.(*tracing).add(Event{Kind: KindDone, Attempt: 1, Status: 503})
+	if len(got.Spans) != 1 || got.Spans[0].Status != 0 {
+		t.Errorf("the trace is %+v", got)
 	}
 }
