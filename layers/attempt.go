@@ -99,6 +99,7 @@ type attempt struct {
 	untold   bool // that it is in the pool phase; see enter
 	secure   bool // TLS follows a dial
 	streamed bool // the response says it is a stream, and is not guarded
+	guarded  bool // it is one, and is
 	open     bool // the stream is open
 	handed   bool // the response has gone up
 	final    bool // the caller has its response
@@ -216,7 +217,7 @@ func (a *attempt) sibling(base context.Context, counted bool) *attempt {
 func (a *attempt) successor() *attempt {
 	c := a.call
 	c.mu.Lock()
-	if !a.settled || a.expired != nil || a.dropped || a.exposed || a.response.guard != nil || a.Context.Err() != nil {
+	if !a.settled || a.expired != nil || a.dropped || a.exposed || a.guarded || a.Context.Err() != nil {
 		c.mu.Unlock()
 		return a.sibling(a.base, false)
 	}

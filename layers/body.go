@@ -23,9 +23,15 @@ type body struct {
 	over   atomic.Bool // its end was told
 }
 
-// wrapBody puts the attempt's wrapper around the body of resp. g is what guards
-// it, if it is a stream.
-func (a *attempt) wrapBody(innermost bool, g *guard, req *http.Request, resp *http.Response) {
+// arrival is how a response came back.
+type arrival struct {
+	answer    int32  // of the attempt, from 1; 0: from a layer of the user's alone
+	innermost bool   // straight from the base
+	guard     *guard // of a stream
+}
+
+// wrapBody puts the attempt's wrapper around the body of resp.
+func (a *attempt) wrapBody(from arrival, req *http.Request, resp *http.Response) {
 	if b, ok := resp.Body.(interface{ of() *attempt }); ok && b.of() == a {
 		return
 	}
@@ -34,20 +40,20 @@ func (a *attempt) wrapBody(innermost bool, g *guard, req *http.Request, resp *ht
 	}
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
-		a.detach(resp)
-	case resp.Body == http.NoBody && !g.missing(resp), req.Method == http.MethodHead,
+		a.detach(from, resp)
+	case resp.Body == http.NoBody && !from.guard.missing(resp), req.Method == http.MethodHead,
 		resp.StatusCode == http.StatusNoContent, resp.StatusCode == http.StatusNotModified:
-		a.bodyEnded(a.answers, outcome{status: resp.StatusCode})
+		a.bodyEnded(from.answer, outcome{status: resp.StatusCode})
 	default:
-		b := &a.response
-		if b.a != nil || !innermost {
-			b = &body{outer: !innermost}
+		b := &a.response // is the first answer's: there may be several at once
+		if !from.innermost || from.answer > 1 {
+			b = &body{outer: !from.innermost}
 		}
-		b.ReadCloser, b.a, b.status, b.answer = resp.Body, a, int16(resp.StatusCode), a.answers
+		b.ReadCloser, b.a, b.status, b.answer = resp.Body, a, int16(resp.StatusCode), from.answer
 		b.whole = resp.ContentLength >= 0 || resp.Uncompressed
 		resp.Body = b
-		if innermost {
-			a.guardBody(g, b, resp)
+		if from.innermost {
+			a.guardBody(from.guard, b, resp)
 		}
 	}
 }
@@ -249,10 +255,10 @@ func (u upgradedHalf) CloseWrite() error {
 type closeWriter interface{ CloseWrite() error }
 
 // detach takes every clock off an upgraded connection.
-func (a *attempt) detach(resp *http.Response) {
+func (a *attempt) detach(from arrival, resp *http.Response) {
 	rwc, ok := resp.Body.(io.ReadWriteCloser)
 	if !ok {
-		a.bodyEnded(a.answers, outcome{status: resp.StatusCode})
+		a.bodyEnded(from.answer, outcome{status: resp.StatusCode})
 		return
 	}
 	c := a.call

@@ -375,7 +375,7 @@ func (c *Call) deliver(req *http.Request, resp *http.Response, err error) (*http
 		if resp.Request == nil {
 			resp.Request = req
 		}
-		a.wrapBody(false, nil, req, resp)
+		a.wrapBody(arrival{}, req, resp)
 	}
 	c.mu.Lock()
 	if a == nil {
@@ -461,7 +461,8 @@ func (c *Call) finish(o outcome) {
 		cancel(nil)
 	}
 	for _, a := range dropped {
-		a.settle(outcome{status: int(a.status), abandoned: true})
+		c.mu.Lock()
+		a.close(outcome{status: int(a.status), abandoned: true})
 	}
 	c.emit(&c.first, Event{Kind: KindEnd, Attempt: c.Attempts(), Status: o.status, Err: o.err, Abandoned: o.abandoned})
 }

@@ -169,19 +169,24 @@ func (e *edge) back(a *attempt, w way, req *http.Request, resp *http.Response, e
 	if resp.Request == nil {
 		resp.Request = req
 	}
-	innermost, g := a.answered(w, resp.StatusCode)
-	if innermost {
+	from := a.answered(w, resp.StatusCode)
+	if from.innermost {
 		a.turns.listen(a.call.env, resp) // before what the send holds is free for others
 	}
-	a.wrapBody(innermost, g, req, resp)
+	a.wrapBody(from, req, resp)
 	var result *outcome
+	b, ours := resp.Body.(*body)
+	replaced := ours && b.a == a && b.outer
 	a.call.mu.Lock()
 	if a.arrive(w) {
 		a.call.last = a
 		result = a.seldom().result
+		if replaced { // by what counts now, though another answer came beside it
+			b.answer = a.answers
+		}
 	}
 	a.call.mu.Unlock()
-	if b, ok := resp.Body.(*body); result != nil && (!ok || !b.outer) { // it is not replaced
+	if result != nil && !replaced {
 		a.settle(*result)
 	}
 	return resp, nil
@@ -199,24 +204,26 @@ func (a *attempt) failed(r rank, err error) outcome {
 	}
 }
 
-// answered notes the headers of a response, and reports whether they come
-// straight from the base; then the guard is off, and returned.
-func (a *attempt) answered(w way, status int) (innermost bool, g *guard) {
+// answered notes the headers of a response, and returns how it came. If that is
+// straight from the base, the guard is off.
+func (a *attempt) answered(w way, status int) arrival {
 	a.call.mu.Lock()
 	first := a.sent != Answered
 	a.sent, a.status = Answered, int32(status)
 	a.leavePhase()
-	if innermost = a.passes.Load() == w.passes; innermost {
-		g, a.guard = a.guard, nil
+	var from arrival
+	if from.innermost = a.passes.Load() == w.passes; from.innermost {
+		from.guard, a.guard = a.guard, nil
 		a.streamed = false
 		if a.rare != nil {
 			a.rare.result = nil
 		}
 		a.answers++
 	}
+	from.answer = a.answers
 	a.call.mu.Unlock()
 	if first {
 		a.emit(Event{Kind: KindResponse, Status: status})
 	}
-	return innermost, g
+	return from
 }

@@ -415,12 +415,14 @@ func (a *attempt) win(b *attempt) {
 	a.call.mu.Unlock()
 }
 
-// outcomeOf returns the attempt whose outcome came back for a.
+// outcomeOf returns the attempt whose outcome came back for a. Nobody can ask for
+// one more send any longer: a layer of the user's that was left behind, say.
 func outcomeOf(a *attempt) *attempt {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
 	if won := a.seldom().won; won != nil {
-		return won
+		a = won
 	}
+	a.askable = nil
 	return a
 }

@@ -104,12 +104,10 @@ func (e *Env) sender(r rank, next http.RoundTripper) sender {
 func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
 	if s.rank > rankOpen {
 		if a := attemptFrom(req.Context()); a != nil && a.call.env == s.env {
-			if a, req = a.join(s.rank, req); a != nil {
+			if a, was, req := a.join(s.rank, req); a != nil {
 				resp, err := s.send(a, req)
-				switch {
-				case err == nil:
-					a.handOver()
-				case !a.left(): // nobody further in took the body
+				a.handOver(was, err == nil)
+				if err != nil && !a.left() { // nobody further in took the body
 					closeBody(req)
 				}
 				return resp, err
@@ -121,22 +119,28 @@ func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // join returns the attempt, and the request, that a layer of rank r goes on
 // with when it finds a in its context: nil if a has already been there, so that
-// the request must be another one on the same context, such as a token mint.
-func (a *attempt) join(r rank, req *http.Request) (*attempt, *http.Request) {
+// the request must be another one on the same context, such as a token mint, or
+// one that is sent beside it. Whoever comes first is in until handOver is told
+// where the attempt was.
+func (a *attempt) join(r rank, req *http.Request) (_ *attempt, was rank, _ *http.Request) {
 	c := a.call
 	c.mu.Lock()
-	joins := a.rank < r && !a.settled && !c.done
+	inside := a.depth > 0 || a.passes.Load() == 0 // else it is back already
+	joins := inside && a.rank < r && !a.settled && !c.done
 	held := a.exposed || a.depth > 0 && r <= rankRetry || a.cancel == nil
 	counted := a.counted
+	if was = a.rank; joins && !held {
+		a.rank = r
+	}
 	c.mu.Unlock()
 	if !joins {
-		return nil, req
+		return nil, was, req
 	}
 	if held { // by a layer of the user's, whose context an abort must not end, or cannot
-		a = a.sibling(req.Context(), counted)
+		a, was = a.sibling(req.Context(), counted), rankOpen
 		req = a.carry(req)
 	}
-	return a, req
+	return a, was, req
 }
 
 // around returns the attempt on whose context the call of a was made, such as
@@ -199,6 +203,10 @@ func Open(env *Env, route string) Layer {
 // auth, signing. What they fail at by themselves is told from a failure of the
 // send: it is proof that nothing was sent, and no fault of the server's. list
 // begins with the outermost.
+//
+// A layer that sends something beside, to a mirror say, does so on a context that
+// does not come from the request's, or from another client: of several sends at
+// once on one context, the first is the call's, whoever waits for it.
 func Inner(env *Env, list ...Layer) Layer {
 	env = env.ready()
 	return func(next http.RoundTripper) http.RoundTripper {

@@ -226,7 +226,11 @@ func (l *retry) wait(a *attempt, n int, resp *http.Response) (wait time.Duration
 
 // least is the time left that another attempt is worth: for a stream, its wait
 // for first content.
-func (l *retry) least(a *attempt) time.Duration { return max(l.set.MinAttempt, a.least) }
+func (l *retry) least(a *attempt) time.Duration {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	return max(l.set.MinAttempt, a.least)
+}
 
 // backoff is full jitter over the exponential curve, or the user's.
 func (l *retry) backoff(n int, resp *http.Response) time.Duration {

@@ -118,7 +118,6 @@ func (a *attempt) guardBody(g *guard, b *body, resp *http.Response) {
 	g.open = g.limits.Hold != policy.On && g.limits.FirstContent > 0
 	open := g.open
 	g.mu.Unlock()
-	b.guard, g.resp = g, resp
 	resp.Body = guardedBody{b}
 	if g.limits.DropKeepalives == policy.On { // fewer bytes may come out than go in
 		resp.ContentLength = -1
@@ -126,7 +125,8 @@ func (a *attempt) guardBody(g *guard, b *body, resp *http.Response) {
 	}
 	c.mu.Lock()
 	g.due = never
-	a.guard, a.open = g, open
+	b.guard, g.resp = g, resp
+	a.guard, a.open, a.guarded = g, open, true
 	if b != &a.response {
 		a.mark().again = g
 	}
@@ -160,14 +160,16 @@ var streamTypes = [...]string{
 	"application/x-jsonlines", "application/stream+json", "application/vnd.amazon.eventstream",
 }
 
-// handOver is told that a response goes up from a layer of ours that a layer of
-// the user's stands around. Unless that stands inside one of ours in turn, there
-// is nobody left who would send the call again.
-func (a *attempt) handOver() {
+// handOver is told that the attempt goes up, answered or not, from a layer of ours
+// that a layer of the user's stands around, to where it was. Unless that layer
+// stands inside one of ours in turn, there is nobody left who would send the call
+// again.
+func (a *attempt) handOver(to rank, answered bool) {
 	c := a.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if a.depth == 0 && c.last != nil {
+	a.rank = to
+	if answered && a.depth == 0 && c.last != nil {
 		c.last.handed = true
 		c.last.lift()
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -909,5 +910,103 @@ func TestProofOfAnother(t *testing.T) {
 		e := wantError(t, do(c, tr, request(t, t.Context(), "POST", url, nil)).err)
 		equal(t, "what was sent", e.Sent, layers.MaybeSent)
 		equal(t, "the number of attempts", e.Attempts, 1)
+	})
+}
+
+// TestSendsBeside: a layer of the user's that sends each request twice at once, on
+// the context of the call. Whichever comes first is the call's, and nothing is left
+// in the end.
+func TestSendsBeside(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		base := layers.RoundTripperFunc(func(*http.Request) (*http.Response, error) {
+			time.Sleep(time.Second) // both go on at once
+			return &http.Response{
+				StatusCode: 200, ContentLength: -1, Header: http.Header{"Content-Type": {"text/event-stream"}},
+				Body: io.NopCloser(strings.NewReader("data: {}\n\n")),
+			}, nil
+		})
+		var beside sync.WaitGroup
+		twice := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			beside.Go(func() {
+				resp, err := next.RoundTrip(req.Clone(context.WithoutCancel(req.Context())))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			})
+			return next.RoundTrip(req)
+		})
+		for _, on := range []policy.Toggle{policy.On, policy.Off} {
+			tr, err := transport.New(transport.Config{
+				Base: base, Clock: c, Inner: []layers.Layer{twice}, Observer: new(layers.Timeline),
+				Policy: policy.Policy{Settings: policy.Settings{Stream: policy.Stream{Enabled: on}, InFlight: policy.InFlight{Max: 1}}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 200 {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example/", http.NoBody)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := tr.RoundTrip(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				beside.Wait()
+				if s := tr.Slots(); len(s) != 1 || s[0].Used != 0 {
+					t.Fatalf("the slots are %+v", s)
+				}
+			}
+		}
+	})
+}
+
+// lazyBody is a body that is slow, and does not answer a Close meanwhile.
+type lazyBody struct{ c *clocktest.Clock }
+
+func (b lazyBody) Read([]byte) (int, error) {
+	b.c.Sleep(2 * time.Second)
+	return 0, io.EOF
+}
+
+func (lazyBody) Close() error { return nil }
+
+// TestRetryOnceTooLate: a layer of the user's that was left behind, in a Read of
+// the caller's body, gets no further send: the call has its outcome.
+func TestRetryOnceTooLate(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		var asked, promised bool
+		ask := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			asked, promised = true, layers.RetryOnce(req.Context(), "token refused")
+			return resp, err
+		})
+		base := layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			_, err := io.ReadAll(req.Body)
+			return nil, errors.Join(err, req.Body.Close(), errors.New("refused"))
+		})
+		tr, err := transport.New(transport.Config{Base: base, Clock: c, Inner: []layers.Layer{ask}, Policy: policy.Policy{
+			Settings: policy.Settings{Timeouts: policy.Timeouts{Attempt: time.Second}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example/", lazyBody{c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.GetBody = func() (io.ReadCloser, error) { return lazyBody{c}, nil }
+		if _, err := tr.RoundTrip(req); err == nil || c.Elapsed() != time.Second {
+			t.Errorf("%v after %v", err, c.Elapsed())
+		}
+		c.Add(2 * time.Second)
+		if !asked || promised {
+			t.Errorf("the layer asked: %v, and was promised a send: %v", asked, promised)
+		}
 	})
 }
