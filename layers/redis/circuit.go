@@ -279,12 +279,9 @@ func (c *circuit) tell() {
 // hear is told of a change of state.
 func (c *circuit) hear(state, era string, left time.Duration) {
 	c.mu.Lock()
-	news := newer(era, c.era)
-	if news {
+	defer c.mu.Unlock()
+	if newer(era, c.era) {
 		c.heard = c.s.now()
-	}
-	c.mu.Unlock()
-	if news {
 		c.apply(stateOf(state), era, left)
 	}
 }
@@ -300,15 +297,15 @@ func stateOf(s string) layers.State {
 // published meanwhile.
 func (c *circuit) answer(st *step) {
 	c.mu.Lock()
-	old := st.asked <= c.heard && st.r.era != c.era && !later(st.r.era, c.era, 0)
-	c.mu.Unlock()
-	if !old {
+	defer c.mu.Unlock()
+	if st.asked > c.heard || st.r.era == c.era || later(st.r.era, c.era, 0) {
 		c.apply(st.r.state, st.r.era, st.r.left)
 	}
 }
 
+// apply takes a state that is no older than the present one. The mutex must be
+// held, or what is newer could come in between.
 func (c *circuit) apply(state layers.State, era string, left time.Duration) {
-	c.mu.Lock()
 	if state == layers.StateOpen {
 		c.until = after(c.s.now(), left)
 	}
@@ -321,7 +318,6 @@ func (c *circuit) apply(state layers.State, era string, left time.Duration) {
 			c.show()
 		}
 	}
-	c.mu.Unlock()
 }
 
 // moved implements handle. What has opened meanwhile opens for all.
