@@ -119,8 +119,13 @@ func (n *Network) dial(ctx context.Context, to string) (net.Conn, error) {
 	n.mu.Unlock()
 	at := time.Now().Add(delay)
 	var there <-chan time.Time
-	if delay >= 0 {
+	switch {
+	case delay > 0:
 		there = time.After(delay)
+	case delay == 0: // no timer: see Clock.AfterFunc
+		now := make(chan time.Time, 1)
+		now <- at
+		there = now
 	}
 	select {
 	case <-there:
