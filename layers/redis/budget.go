@@ -44,6 +44,7 @@ type bucket struct {
 	// As of the last answer.
 	known   bool
 	at      instant // of the answer
+	server  float64 // the server's clock in the answer; 0: there was none
 	era     string
 	next    instant // when the next slot would be due
 	rivals  int     // processes that wait, this one included
@@ -105,6 +106,9 @@ func (b *bucket) ask(probe bool) budgetRequest {
 		Period: b.period(), Burst: b.rate.Burst, Version: b.version, Floor: max(0, float64((b.floor - now).Microseconds())),
 		Cold: b.cold, Era: b.era, Back: [][4]any{},
 	}
+	if b.server > 0 {
+		r.Expect = b.server + float64((now - b.at).Microseconds())
+	}
 	for _, o := range b.back {
 		r.Back = append(r.Back, [4]any{o.v, o.n, o.name, o.scale.period})
 	}
@@ -165,7 +169,7 @@ func (b *bucket) answer(r *reply, q budgetRequest) {
 		b.paused = max(b.paused, after(r.ended, micros(left)))
 	}
 	b.version, b.floor = version, after(r.ended, micros(floor))
-	b.known, b.at, b.next, b.rivals = true, r.ended, r.ended+micros(next), int(rivals)
+	b.known, b.at, b.server, b.next, b.rivals = true, r.ended, r.server, r.ended+micros(next), int(rivals)
 	if b.chill {
 		b.cold, b.chill = false, false
 	}

@@ -40,6 +40,7 @@ local function trip()
 end
 
 redis.call('ZREMRANGEBYSCORE', probes, '-inf', str(now))
+redis.call('ZREMRANGEBYSCORE', probes, str(now + open + 1000000), '+inf') -- leased by a clock that went back
 local granted, wait = 0, 0
 if what == 'trip' and c.state == 'closed' and ours then
   trip()

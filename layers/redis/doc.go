@@ -17,6 +17,12 @@
 // in several budgets, it may be used that much later, and a window then have that
 // much more.
 //
+// Where the server's clock is set, or another server takes over whose clock is
+// another, what is to come is as far away as before: nobody waits for longer. At
+// most a burst is there once more, where what was kept expires by the new time, or
+// the first to ask is a process that has not used the budget before. A difference
+// of up to a second is not noticed.
+//
 // # Circuits
 //
 // While a circuit is closed, each process counts what it sees, and asks nobody.

@@ -38,6 +38,7 @@ type budgetRequest struct {
 	Burst   int      `json:"n"`
 	Version float64  `json:"version"` // last seen
 	Floor   float64  `json:"floor"`   // how far away the end of the line then is
+	Expect  float64  `json:"expect"`  // the server's clock, going by the last answer; 0: there was none
 	Cold    bool     `json:"cold"`    // there has been a fallback: nothing is left
 	Pause   float64  `json:"pause"`   // is how long
 	Tell    bool     `json:"tell"`    // of it

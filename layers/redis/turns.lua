@@ -37,8 +37,12 @@ redis.call('PEXPIRE', procs, math.ceil(lease / 100))
 -- have the quota beside the shares of the others.
 local rest, left = tonumber(ARGV[6]), 0
 if rest > 0 then
-  redis.call('SET', KEYS[3], str(now + rest), 'NX', 'PX', math.ceil(rest / 200))
-  left = math.max(0, math.min(rest, tonumber(redis.call('GET', KEYS[3])) - now))
+  local till = tonumber(redis.call('GET', KEYS[3]))
+  if not till or till > now + rest + 9 * lease then -- or by a clock that went back
+    till = now + rest
+    redis.call('SET', KEYS[3], str(till), 'PX', math.ceil(rest / 200))
+  end
+  left = math.max(0, math.min(rest, till - now))
 end
 
 local function run(v, k) return str(v) .. '*' .. k end
@@ -70,9 +74,17 @@ local function load(q, hash, free_, held)
     check = tonumber(s[5]) or 0, rivals = tonumber(s[6]) or 1, version = tonumber(s[7]) or 0,
   }
   b.next = tonumber(s[1]) or 0
-  local back = (tonumber(s[8]) or now) - now
-  if back > 1000000 then -- the clock went back
-    b.next = b.next - back
+  -- The clock was set if the last exchange is to come, or if more time has passed
+  -- since than the process has seen pass since its own. What is to come is then as
+  -- far away as before, and who has turns by the old time forgets them.
+  local at, expect, jump = tonumber(s[8]) or now, q.expect, 0
+  if at > now + 1000000 then
+    jump = now - at
+  elseif expect > 0 and now > expect + 1000000 and at < expect + 1000000 then
+    jump = now - expect
+  end
+  if jump ~= 0 then
+    b.next, b.pause, b.era = b.next + jump, b.pause + jump, str(now)
     redis.call('DEL', free_, held)
   end
   local was, base = tonumber(s[9]) or b.t, math.max(now, b.pause)
