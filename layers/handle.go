@@ -50,7 +50,8 @@ type Bucket interface {
 	Join(n int, limit time.Time, ticket uint64, keeps bool) Turn
 	// Refund gives back n turns that nothing was sent for.
 	Refund(n int)
-	// Pause lets no turn come before until. A pause is never shortened.
+	// Pause lets no turn come before until, at most [MaxPause] from now. A pause
+	// is never shortened.
 	Pause(until time.Time)
 	// Set applies the numbers of r.
 	Set(r policy.Rate)

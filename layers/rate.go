@@ -22,11 +22,16 @@ type Budget struct {
 	ID policy.StateID
 }
 
+// MaxPause is the longest that one answer of a server pauses a rate budget. After
+// it the next send asks the server again, which may say so again: nothing but time
+// lifts a pause, and a reset that is years away is more likely a mistake.
+const MaxPause = time.Hour
+
 // RateBudget lets a send go when it has a turn in every budget. It waits for
 // its turns in the order of arrival, and is refused at once, unsent, if they
 // would come at the deadline or later, or after MaxWait. A server that asks for
 // a pause, by the Retry-After of a 429 or 503 or by saying that its limit is
-// used up, gets one from every budget of the send.
+// used up, gets one from every budget of the send, of at most [MaxPause].
 func RateBudget(env *Env, budgets ...Budget) Layer {
 	return env.layer(rankRate, "", func(env *Env, next sender) sender {
 		l := &rateBudget{env: env, next: next}
@@ -484,7 +489,7 @@ func (t *turns) listen(e *Env, resp *http.Response) {
 	if wait <= 0 {
 		return
 	}
-	until := e.time(after(e.now(), wait))
+	until := e.time(after(e.now(), min(wait, MaxPause)))
 	for _, c := range t.claims {
 		c.b.Pause(until)
 	}

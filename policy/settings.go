@@ -168,7 +168,8 @@ type Breaker struct {
 	Key KeyFunc
 }
 
-// Rate is a budget of sends.
+// Rate is a budget of sends. A server that asks for a pause gets one from the
+// bucket, of an hour at most: after it the next send asks again.
 //
 // PerSecond, Burst and Key are those of a bucket that calls share: a view or an
 // override cannot set them.

@@ -206,6 +206,32 @@ func TestQuotaHeadersPause(t *testing.T) {
 	}
 }
 
+// TestPauseIsBounded: what one answer says does not close an origin for good. The
+// server is asked again, and may say so again.
+func TestPauseIsBounded(t *testing.T) {
+	for name, step := range map[string]clocktest.Step{
+		"x-ratelimit": clocktest.Reply(200).Header("X-Ratelimit-Remaining", "0").Header("X-Ratelimit-Reset", "999999999"),
+		"ratelimit":   clocktest.Reply(200).Header("Ratelimit", `"default";r=0;t=999999999`),
+		"retry-after": clocktest.Reply(429).Header("Retry-After", "99999999999999999999"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c, step, step, clocktest.Reply(200))
+				tr := newTransport(t, c, up, settings(policy.Settings{
+					Rate: policy.Rate{PerSecond: 100, Burst: 100}, Retry: policy.Retry{Enabled: policy.Off},
+				}))
+				for range 2 {
+					wantTook(t, get(t, c, tr), 0)
+					e := wantError(t, get(t, c, tr).err)
+					equal(t, "the pause", e.RetryAfter, layers.MaxPause)
+					c.Add(layers.MaxPause)
+				}
+				wantStatus(t, get(t, c, tr), 200)
+			})
+		})
+	}
+}
+
 func TestCost(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Forever())
