@@ -176,8 +176,7 @@ func (l *retry) judge(a *attempt, body *replay, n int, resp *http.Response, err 
 	case err != nil && !ours: // somebody gave up
 		return no, "", nil
 	}
-	asked := a.asked
-	if !asked {
+	if !a.asked {
 		again, failed := l.failed(a, resp, e, early)
 		switch {
 		case failed != nil:
@@ -193,13 +192,7 @@ func (l *retry) judge(a *attempt, body *replay, n int, resp *http.Response, err 
 	if !body.possible() {
 		return no, ReasonNotReplayable, nil
 	}
-	if asked {
-		if c.left() < l.least(a) {
-			return no, ReasonDeadline, nil
-		}
-		return 0, "", nil
-	}
-	if int(c.account().resends.Load()) >= l.set.MaxAttempts-1 {
+	if !a.asked && int(c.account().resends.Load()) >= l.set.MaxAttempts-1 {
 		return no, ReasonAttempts, nil
 	}
 	wait, reason = l.wait(a, n, resp)
@@ -207,14 +200,18 @@ func (l *retry) judge(a *attempt, body *replay, n int, resp *http.Response, err 
 }
 
 // wait returns how long to wait before attempt n+2 of this hop: the backoff,
-// and never less than the server asks for.
+// unless a layer of the user's asked for it, and never less than the server asks
+// for.
 func (l *retry) wait(a *attempt, n int, resp *http.Response) (wait time.Duration, reason string) {
 	var asks time.Duration
 	if resp != nil && hint.Asks(resp.Header) {
 		asks, _ = hint.RetryAfter(resp.StatusCode, resp.Header, l.env.Clock.Now())
 	}
 	asks = max(asks, a.pause())
-	wait = max(l.backoff(n, resp), asks)
+	wait = asks
+	if !a.asked {
+		wait = max(wait, l.backoff(n, resp))
+	}
 	switch {
 	case a.call.left()-l.least(a) < wait:
 		return -1, ReasonDeadline
@@ -375,9 +372,11 @@ func (a *attempt) pay(into *extraBudget, share float64) {
 // RetryOnce lets a layer of the user's that stands inside Retry ask for one
 // more send, after it mended what made the server refuse this one: a token
 // renewed after a 401, say. It reports whether there will be one; the layer
-// then returns the response that it has. The send goes through every gate, at
-// once, whatever the method, if the body can be replayed. It does not count
-// against MaxAttempts, and a call has one at most. ctx is that of the request.
+// then returns the response that it has. The send goes through every gate, without
+// a backoff, whatever the method, if the body can be replayed. It does not count
+// against MaxAttempts, and a call has one at most. A Retry-After of the response is
+// kept to: if MaxHint or the deadline leaves no room for that, the response is the
+// outcome. ctx is that of the request.
 func RetryOnce(ctx context.Context, reason string) bool {
 	a := attemptFrom(ctx)
 	if a == nil || reason == "" {

@@ -985,12 +985,12 @@ func TestCancelAtTheEndOfABackoff(t *testing.T) {
 	})
 }
 
-// asking is an Inner layer that asks for one more send on a 401.
+// asking is an Inner layer that asks for one more send on a 401 or 403.
 func asking(granted *[]bool) layers.Layer {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
 			resp, err := next.RoundTrip(req)
-			if err == nil && resp.StatusCode == 401 {
+			if err == nil && (resp.StatusCode == 401 || resp.StatusCode == 403) {
 				*granted = append(*granted, layers.RetryOnce(req.Context(), "token refused"))
 			}
 			return resp, err
@@ -1050,6 +1050,35 @@ func TestRetryOnce(t *testing.T) {
 	}
 	if layers.RetryOnce(t.Context(), "no call") {
 		t.Error("granted outside of a call")
+	}
+}
+
+// TestRetryOnceWaitsAsAsked: a send that a layer asked for is not made earlier than
+// the server wants it.
+func TestRetryOnceWaitsAsAsked(t *testing.T) {
+	for _, test := range []struct {
+		after  string
+		set    policy.Settings
+		took   time.Duration
+		sends  int
+		reason string
+	}{
+		{"7", policy.Settings{}, 7 * time.Second, 2, ""},
+		{"0", policy.Settings{}, 0, 2, ""},
+		{"soon", policy.Settings{}, 0, 2, ""},
+		{"7", policy.Settings{Retry: policy.Retry{MaxHint: 6 * time.Second}}, 0, 1, layers.ReasonHint},
+		{"7", policy.Settings{Deadline: 7 * time.Second}, 0, 1, layers.ReasonDeadline},
+		{"7", policy.Settings{Retry: policy.Retry{MaxAttempts: 1}}, 7 * time.Second, 2, ""},
+	} {
+		t.Run(fmt.Sprintf("%s, %v, %v", test.after, test.set.Deadline, test.set.Retry.MaxHint), func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c, clocktest.Reply(403).Header("Retry-After", test.after), clocktest.Reply(200))
+				r := do(c, newTransport(t, c, up, settings(test.set), inner(asking(new([]bool)))), request(t, t.Context(), "POST", url, nil))
+				wantTook(t, r, test.took)
+				equal(t, "the number of sends", len(up.Requests()), test.sends)
+				equal(t, "the reason", r.call(t).Reason(), test.reason)
+			})
+		})
 	}
 }
 
