@@ -94,6 +94,11 @@ func (a *api) report(w io.Writer, acts []act) error {
 	return errors.Join(a.exceeded(w), a.unused(w, acts))
 }
 
+var (
+	errExceeded = errors.New("the quota was exceeded")
+	errUnused   = errors.New("of the quota was used")
+)
+
 // exceeded looks for the second, wherever it begins, with the most sends.
 func (a *api) exceeded(w io.Writer) error {
 	most, from, refused := 0, 0, 0
@@ -108,7 +113,7 @@ func (a *api) exceeded(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "\nat most %d sends in any second, of a quota of %d and a burst of %d; %d times 429\n", most, quota, burst, refused)
 	if most > quota+burst {
-		return fmt.Errorf("%d sends in a second", most)
+		return fmt.Errorf("%w: %d sends in a second", errExceeded, most)
 	}
 	return nil
 }
@@ -130,7 +135,7 @@ func (a *api) unused(w io.Writer, acts []act) (err error) {
 		used := float64(n) / (quota * (act.to - from).Seconds())
 		fmt.Fprintf(w, "%s: %.0f %% of the quota was used\n", act.what, 100*used)
 		if act.healthy && used < 0.9 {
-			err = errors.Join(err, fmt.Errorf("%s: %.0f %% of the quota was used", act.what, 100*used))
+			err = errors.Join(err, fmt.Errorf("%s: %.0f %% %w", act.what, 100*used, errUnused))
 		}
 	}
 	return err

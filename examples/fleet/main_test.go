@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,17 +10,23 @@ import (
 	"time"
 )
 
-// TestFleet: the quota is kept to, whatever is killed. How much of it is used
-// is left to the program, and to a machine that has the time.
+// TestFleet: the quota is kept to, whatever is killed, and used. A machine that has
+// no time for the fleet lets some of it go, which is not so each time.
 func TestFleet(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("redis-server is not installed: apt-get install redis-server")
 	}
-	var out strings.Builder
-	err := run(&out, "", 10*time.Second)
-	t.Logf("\n%s", &out)
-	if err != nil && !strings.Contains(err.Error(), "of the quota was used") {
-		t.Error(err)
+	const most = 3
+	for n := 1; ; n++ {
+		var out strings.Builder
+		err := run(&out, "", 10*time.Second)
+		t.Logf("\n%s", &out)
+		switch {
+		case err == nil:
+			return
+		case n == most || errors.Is(err, errExceeded) || !errors.Is(err, errUnused):
+			t.Fatal(err)
+		}
 	}
 }
 
