@@ -61,7 +61,7 @@ func TestToxics(t *testing.T) {
 			if test.name == "down" {
 				proxy.Stop()
 			}
-			meets(t, proxy.Listen, "/", test.want, 4*mebibyte, nil)
+			meets(t, proxy.Listen, "/", test.want, 4, nil)
 		})
 	}
 }
