@@ -55,7 +55,7 @@ type guard struct {
 
 	reads sync.Mutex // held during a Read
 
-	mu      sync.Mutex // for what follows; not held while the body is read, and taken before the call's
+	mu      sync.Mutex // for what follows; not held while the body is read or classified, and taken before the call's
 	monitor stream.Monitor
 	began   bool // its first content was told
 	failed  bool // its failure was told
@@ -70,6 +70,7 @@ func (l *streamGuard) send(a *attempt, req *http.Request) (*http.Response, error
 	c := a.call
 	g := &guard{limits: l.limits, sent: l.env.now()}
 	g.monitor.Start(l.limits)
+	g.monitor.Under(&g.mu)
 	c.mu.Lock()
 	a.guard = g
 	if first := l.limits.FirstContent; first < min(c.end, c.ctxEnd)-c.start { // else it is cut
@@ -295,21 +296,8 @@ func (b *body) endGuarded(p []byte, err error) (int, error) {
 		err = errCut
 	}
 	n := g.take(a, p, err)
-	if n.gap > 0 && a.call.env.gaps {
-		a.emit(Event{Kind: KindGap, Phase: PhaseGap, Wait: n.gap, Gap: n.under})
-	}
-	if n.opened {
-		a.opened()
-	}
-	if n.opaque {
-		a.emit(Event{Kind: KindOpaque})
-	}
-	if n.began {
-		a.pass.content(a)
-		a.emit(Event{Kind: KindContent, Phase: PhaseFirst, Wait: n.at})
-	}
-	if n.failed != nil {
-		a.emit(Event{Kind: KindFailure, Err: n.failed})
+	if n.began || n.opened || n.failed != nil || n.gap > 0 {
+		a.hear(n)
 	}
 	switch {
 	case n.filters:
@@ -338,8 +326,35 @@ type news struct {
 	end     error
 }
 
+// hear passes news on, unless the attempt has ended while a classifier made them
+// wait.
+func (a *attempt) hear(n news) {
+	a.call.mu.Lock()
+	over := a.settled
+	a.call.mu.Unlock()
+	if over {
+		return
+	}
+	if n.gap > 0 && a.call.env.gaps {
+		a.emit(Event{Kind: KindGap, Phase: PhaseGap, Wait: n.gap, Gap: n.under})
+	}
+	if n.opened {
+		a.opened()
+	}
+	if n.opaque {
+		a.emit(Event{Kind: KindOpaque})
+	}
+	if n.began {
+		a.pass.content(a)
+		a.emit(Event{Kind: KindContent, Phase: PhaseFirst, Wait: n.at})
+	}
+	if n.failed != nil {
+		a.emit(Event{Kind: KindFailure, Err: n.failed})
+	}
+}
+
 // take tells the monitor what a Read has returned. It may call a classifier of
-// the user's.
+// the user's, and holds no lock then.
 func (g *guard) take(a *attempt, p []byte, err error) (n news) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -48,7 +48,9 @@
 //
 // # Concurrency
 //
-// A [Body] may be closed, and asked for its statistics, during a Read. It has no
-// goroutine, and one timer, which is left to fire early rather than be reset for
-// every Read. A [Monitor] is for one goroutine at a time.
+// A [Body] may be closed, and asked for its statistics, during a Read, also while
+// that runs a Classify or by it: the only lock that is held then makes the Reads of
+// one body follow one another. A Body has no goroutine, and one timer, which is left
+// to fire early rather than be reset for every Read. A [Monitor] is for one goroutine
+// at a time, but see its Under.
 package stream

@@ -45,6 +45,7 @@ func Guard(body io.ReadCloser, limits *Limits, o Options) *Body {
 		b.sent = b.clock.Now()
 	}
 	b.monitor.Start(limits)
+	b.monitor.Under(&b.mu)
 	b.monitor.Answered(o.Header, b.now())
 	return b
 }
@@ -60,7 +61,7 @@ type Body struct {
 
 	reads sync.Mutex // held during a Read
 
-	mu      sync.Mutex // protects what follows; never held while upstream is read
+	mu      sync.Mutex // protects what follows; never held while user code runs or upstream is read
 	monitor Monitor
 	timer   *clock.Timer
 	alarm   time.Duration // when timer fires; 0: it does not
@@ -78,7 +79,7 @@ func (b *Body) now() time.Duration { return b.clock.Since(b.sent) }
 // that have come before, a [*StallError], and does so ever after. A stream that
 // ends before it is finished ends in [ErrTruncated]. A Read that waits when a limit
 // is exceeded returns as soon as that of the body does, for which the request is
-// cancelled.
+// cancelled; one that waits for Classify returns once that does.
 func (b *Body) Read(p []byte) (int, error) {
 	b.reads.Lock()
 	defer b.reads.Unlock()
@@ -181,8 +182,11 @@ func (b *Body) soon(f func()) *clock.Timer {
 
 // expire ends the stream if it is still due to.
 func (b *Body) expire() {
+	if b.ctx != nil && b.ctx.Err() != nil {
+		return
+	}
 	b.mu.Lock()
-	if b.monitor.err != nil || b.ctx != nil && b.ctx.Err() != nil {
+	if b.monitor.err != nil {
 		b.mu.Unlock()
 		return
 	}

@@ -65,7 +65,9 @@ type Limits struct {
 	// Dialect names the classifier, one of [Dialects]; "" detects it.
 	Dialect string
 	// Classify decides first; Unknown asks the dialect. It is called during
-	// Read, and must not use the body. It cannot be written in JSON.
+	// Read, and must not read the body; it may close it or ask for its
+	// statistics, which know nothing yet of what this Read brought. No limit and
+	// no Close waits for it, but the Read does. It cannot be written in JSON.
 	Classify func(Event) Class
 
 	// DropKeepalives removes keepalives from the bytes that the caller reads,

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -38,11 +39,15 @@ const maxForeign = 8
 // whatever ends it. What has arrived at the instant of an expiry counts, so a
 // driver that has both reports the bytes first.
 //
-// A Monitor is not safe for concurrent use. Its zero value is not ready: Start it.
+// A Monitor is not safe for concurrent use, but a driver of several goroutines can
+// have a lock released while its classifier runs: see Under. Its zero value is not
+// ready: Start it.
 type Monitor struct {
 	limits *Limits
 	framer framer
 	extra  *extra // with Classify or DropKeepalives
+
+	seen
 
 	framing   framing
 	kind      kind // of the last content or opened block
@@ -52,10 +57,7 @@ type Monitor struct {
 	encoded   bool // the body still has a Content-Encoding
 	json      bool // the Content-Type is application/json
 	sniffing  bool // for the framing
-	opaque    bool // events cannot be told apart, so every byte counts
-	began     bool // there was content
 	pinged    bool // there was a keepalive since the last content or progress
-	finished  bool
 	over      bool // there was a terminal or a failure
 	endedKind kind // of the content before the gap that ended
 	endedPing bool // there was a keepalive in it before
@@ -70,19 +72,26 @@ type Monitor struct {
 	ended    time.Duration // how long the gap was that the last bytes ended
 	rate     int64         // bytes in this window
 
-	dialect  *dialect
 	memory   memory
 	template template
 
-	failure  *FailureError
 	err      error // how the stream ended
-	first    time.Duration
 	lastByte time.Duration
-	gaps     [tool]time.Duration // the longest by kind, which begin at 1
 	bytes    int64
-	counts   [Failure + 1]int32 // by class; Unknown: of a type that the dialect does not know
+}
+
+// seen is what events have shown, and others may ask for.
+type seen struct {
+	dialect *dialect
+	failure *FailureError
+	first   time.Duration
+	gaps    [tool]time.Duration // the longest by kind, which begin at 1
+	counts  [Failure + 1]int32  // by class; Unknown: of a type that the dialect does not know
 
 	undecoded int32
+	opaque    bool // events cannot be told apart, so every byte counts
+	began     bool // there was content
+	finished  bool
 }
 
 // An extra is what it takes to ask the caller's classifier, and to filter.
@@ -90,6 +99,11 @@ type extra struct {
 	filter filter
 	names  [2]string // the last names of events
 	offset int64     // of the end of the last piece
+
+	mu      sync.Locker // of the driver; nil: none
+	working bool        // the events of a write are looked at, and mu is free
+	before  seen        // what others see meanwhile
+	resume  resume      // likewise
 }
 
 // Start readies m for a stream whose request is sent now, at time 0, and begins
@@ -98,10 +112,76 @@ func (m *Monitor) Start(l *Limits) {
 	if l == nil {
 		l = new(Limits)
 	}
-	*m = Monitor{limits: l, waiting: true, dialect: dialectOf(l.Dialect), kind: text}
+	*m = Monitor{limits: l, waiting: true, seen: seen{dialect: dialectOf(l.Dialect)}, kind: text}
 	if l.Classify != nil || m.Filters() {
 		m.extra = new(extra)
 	}
+}
+
+// Under tells m, once it is started, of the lock that all goroutines of its driver
+// hold when they call m. While Bytes and EOF show events to Classify, they release
+// it. Others may then call Due, Expire, Fail, Err, Stats, Began and Failure, which
+// know nothing of these events yet; a Fail ends the stream at once.
+func (m *Monitor) Under(mu sync.Locker) {
+	if m.limits.Classify != nil {
+		m.extra.mu = mu
+	}
+}
+
+// working reports that events are looked at and the driver's lock is free.
+func (m *Monitor) working() bool { return m.extra != nil && m.extra.working }
+
+// look has the framer look at events: at the end of the stream, or in p.
+func (m *Monitor) look(p []byte, end bool) {
+	if m.extra != nil && m.extra.mu != nil {
+		m.publish()
+		m.extra.mu.Unlock()
+		defer m.relock()
+	}
+	if end {
+		m.framer.end(m)
+		return
+	}
+	m.framer.write(p, m)
+	m.template.rest()
+}
+
+// publish leaves to others what has been seen so far.
+func (m *Monitor) publish() {
+	x := m.extra
+	if r := m.resumption(); r != nil {
+		x.resume.id, x.resume.retry = append(x.resume.id[:0], r.id...), r.retry
+	}
+	x.working, x.before = true, m.seen
+}
+
+// relock ends that, also after a panic. If the stream was ended meanwhile, its
+// buffers are left to give back.
+func (m *Monitor) relock() {
+	m.extra.mu.Lock()
+	m.extra.working = false
+	if m.err != nil {
+		m.release()
+	}
+}
+
+// resumption is what the stream has said of being resumed; nil: nothing.
+func (m *Monitor) resumption() *resume {
+	if m.working() {
+		return &m.extra.resume
+	}
+	if f, ok := m.framer.(*sse); ok {
+		return f.resume
+	}
+	return nil
+}
+
+// shown is what others may see.
+func (m *Monitor) shown() *seen {
+	if m.working() {
+		return &m.extra.before
+	}
+	return &m.seen
 }
 
 // Answered takes the headers of the response and ends the wait for them.
@@ -225,8 +305,7 @@ func (m *Monitor) Bytes(p []byte, now time.Duration) {
 	case m.framer == nil || m.err != nil:
 		m.pass(p)
 	case m.Filters() || !m.over:
-		m.framer.write(p, m)
-		m.template.rest()
+		m.look(p, false)
 	}
 	if m.opaque && !m.over && m.err == nil {
 		m.touch(text)
@@ -304,7 +383,7 @@ func (m *Monitor) pass(p []byte) { m.piece(setting, p, nil) }
 
 // event takes an event and returns its class.
 func (m *Monitor) event(e *event) Class {
-	if m.over || m.err != nil {
+	if m.over {
 		return Unknown
 	}
 	if classify := m.limits.Classify; classify != nil && e.form != bare {
@@ -381,7 +460,7 @@ func (x *extra) name(b []byte) string {
 
 // effect does what a class does.
 func (m *Monitor) effect(v verdict) {
-	if m.over || m.err != nil || v.class == Unknown {
+	if m.over || v.class == Unknown {
 		return
 	}
 	if v.class != Content {
@@ -450,7 +529,10 @@ func (m *Monitor) EOF(now time.Duration) error {
 		m.pass(m.head[:m.headLen])
 	}
 	if m.framer != nil {
-		m.framer.end(m)
+		m.look(nil, true)
+	}
+	if m.err != nil { // by another, meanwhile
+		return m.err
 	}
 	if m.dialect != nil && !m.opaque && !m.finished && !m.over && m.limits.AllowTruncated <= 0 {
 		return m.end(ErrTruncated)
@@ -464,7 +546,9 @@ func (m *Monitor) EOF(now time.Duration) error {
 // Fail takes an error of the body, or whatever else ends the stream, and returns
 // how it ended: by err, if it had not ended before.
 func (m *Monitor) Fail(err error, now time.Duration) error {
-	m.stop(now)
+	if !m.working() { // else no wait goes on
+		m.stop(now)
+	}
 	return m.end(err)
 }
 
@@ -500,13 +584,20 @@ func (m *Monitor) end(err error) error {
 		return m.err
 	}
 	m.err = err
+	if !m.working() {
+		m.release()
+	}
+	return err
+}
+
+// release gives back the buffers of a stream that has ended.
+func (m *Monitor) release() {
 	if m.framer != nil {
 		m.framer.end(discard{})
 	}
 	if m.Filters() {
 		m.extra.filter.flush()
 	}
-	return err
 }
 
 type discard struct{}
@@ -550,32 +641,33 @@ func (m *Monitor) Holds() bool {
 }
 
 // Began reports whether there was content.
-func (m *Monitor) Began() bool { return m.began }
+func (m *Monitor) Began() bool { return m.shown().began }
 
 // Failure returns the failure that the stream has reported, or nil.
-func (m *Monitor) Failure() *FailureError { return m.failure }
+func (m *Monitor) Failure() *FailureError { return m.shown().failure }
 
-func (m *Monitor) dialectName() string {
-	if m.dialect == nil || m.opaque {
+func (s *seen) dialectName() string {
+	if s.dialect == nil || s.opaque {
 		return ""
 	}
-	return m.dialect.name
+	return s.dialect.name
 }
 
 // Stats returns what m has seen so far.
 func (m *Monitor) Stats() Stats {
+	e := m.shown()
 	s := Stats{
-		Dialect: m.dialectName(), Framing: m.framing.String(), Encoded: m.encoded,
-		FirstContent: m.first,
-		Gap:          m.gaps[text-1], ThinkingGap: m.gaps[thinking-1], ToolGap: m.gaps[tool-1],
-		Contents: int(m.counts[Content]), Progresses: int(m.counts[Progress]),
-		Lifecycles: int(m.counts[Lifecycle]), Keepalives: int(m.counts[Keepalive]),
-		Unknown: int(m.counts[Unknown]), Undecodable: int(m.undecoded),
-		Bytes: m.bytes, Finished: m.finished, Failure: m.failure,
+		Dialect: e.dialectName(), Framing: m.framing.String(), Encoded: m.encoded,
+		FirstContent: e.first,
+		Gap:          e.gaps[text-1], ThinkingGap: e.gaps[thinking-1], ToolGap: e.gaps[tool-1],
+		Contents: int(e.counts[Content]), Progresses: int(e.counts[Progress]),
+		Lifecycles: int(e.counts[Lifecycle]), Keepalives: int(e.counts[Keepalive]),
+		Unknown: int(e.counts[Unknown]), Undecodable: int(e.undecoded),
+		Bytes: m.bytes, Finished: e.finished, Failure: e.failure,
 	}
-	if f, ok := m.framer.(*sse); ok && f.resume != nil {
-		s.LastEventID = string(f.resume.id)
-		s.Retry = time.Duration(min(max(f.resume.retry, 0), int64(Never/time.Millisecond))) * time.Millisecond
+	if r := m.resumption(); r != nil {
+		s.LastEventID = string(r.id)
+		s.Retry = time.Duration(min(max(r.retry, 0), int64(Never/time.Millisecond))) * time.Millisecond
 	}
 	return s
 }
