@@ -148,6 +148,8 @@ type rare struct {
 
 	// Of the first attempt, for its call.
 	reason string
+	own    context.Context // of the call alone; nil: nobody has asked for it
+	end    context.CancelCauseFunc
 	job    bool
 	jobEnd instant // the part of Call.end that comes from WithDeadline, if job
 
@@ -360,6 +362,7 @@ func (a *attempt) close(o outcome) {
 		}
 	}
 	final, longest := a.final, a.seldom().longest
+	o.foreign = o.foreign || !a.counted // the answer of a layer of the user's
 	c.mu.Unlock()
 	a.slot.ended(a, o)
 	a.pass.ended(a, o)

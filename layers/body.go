@@ -38,13 +38,16 @@ func (a *attempt) wrapBody(from arrival, req *http.Request, resp *http.Response)
 	if resp.Body == nil {
 		resp.Body = http.NoBody
 	}
+	bare := resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		a.detach(from, resp)
-	case resp.Body == http.NoBody && !from.guard.missing(resp), req.Method == http.MethodHead,
-		resp.StatusCode == http.StatusNoContent, resp.StatusCode == http.StatusNotModified:
+	case resp.Body == http.NoBody && !from.guard.missing(resp), req.Method == http.MethodHead, bare && resp.ContentLength == 0:
 		a.bodyEnded(from.answer, outcome{status: resp.StatusCode})
 	default:
+		if bare { // over HTTP/2, trailers may come, but no stream
+			from.guard = nil
+		}
 		b := &a.response // is the first answer's: there may be several at once
 		if !from.innermost || from.answer > 1 {
 			b = &body{outer: !from.innermost}

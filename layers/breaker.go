@@ -518,7 +518,7 @@ func (b *Breaker) show(ctx context.Context, now instant) {
 	if c, ok := CallFrom(ctx); ok {
 		e.Route = c.Route()
 	}
-	b.changes = append(b.changes, change{ctx, e})
+	b.changes = append(b.changes, change{context.WithoutCancel(ctx), e})
 }
 
 // tell tells the observer of the changes, in order, and under no lock.

@@ -24,21 +24,22 @@ type Call struct {
 	hop      *hop    // nil: it follows no redirect
 	accounts account
 
-	mu      sync.Mutex
-	end     instant // the deadline: policy's or job's, enforced by the alarm
-	armed   instant // when the alarm fires; never if it does not
-	alarm   *alarm
-	expired *Error       // set once the deadline has passed
-	live    *attempt     // those not settled
-	last    *attempt     // whose response goes up
-	extra   *extraBudget // that further sends are taken out of; nil: of none
-	ratio   float64      // that a first send pays into it
-	safe    bool         // the request may be sent twice
-	asked   bool         // RetryOnce was granted
-	unread  bool         // nobody took charge of closing the request's body yet
-	lent    bool         // the body stays the call's to close
-	done    bool
-	heard   bool // there is an observer, which was not idle when the call began; does not change
+	mu       sync.Mutex
+	end      instant // the deadline: policy's or job's, enforced by the alarm
+	armed    instant // when the alarm fires; never if it does not
+	alarm    *alarm
+	expired  *Error       // set once the deadline has passed
+	live     *attempt     // those not settled
+	last     *attempt     // whose response goes up
+	extra    *extraBudget // that further sends are taken out of; nil: of none
+	ratio    float64      // that a first send pays into it
+	safe     bool         // the request may be sent twice
+	asked    bool         // RetryOnce was granted
+	unread   bool         // nobody took charge of closing the request's body yet
+	lent     bool         // the body stays the call's to close
+	done     bool
+	followed bool // its redirect was, to an answer
+	heard    bool // there is an observer, which was not idle when the call began; does not change
 
 	first attempt
 }
@@ -60,12 +61,35 @@ type (
 	deadlineKey struct{}
 )
 
-// Done is closed when the call has ended. A call that nothing in its stack can
-// end, and nobody observes, has the context of its caller.
-func (c *Call) Done() <-chan struct{} { return c.first.Done() }
+// Done is closed when the call has ended, its deadline has passed, or its caller
+// has given it up. A send that ends for itself, to be followed by another, does
+// not close it.
+func (c *Call) Done() <-chan struct{} { return c.context().Done() }
 
-// Err is not nil once the call has ended.
-func (c *Call) Err() error { return c.first.Err() }
+// Err is not nil once Done is closed.
+func (c *Call) Err() error { return c.context().Err() }
+
+// context returns the context of the call alone, which few ask for: a first send
+// has one of its own.
+func (c *Call) context() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.first.mark()
+	if r.own == nil {
+		r.own, r.end = context.WithCancelCause(c.first.base)
+		if c.done || c.expired != nil {
+			r.end(nil)
+		}
+	}
+	return r.own
+}
+
+// endContext ends it. The mutex must be held.
+func (c *Call) endContext() {
+	if end := c.first.seldom().end; end != nil {
+		end(nil)
+	}
+}
 
 // Value finds the call, and whatever the caller's context holds.
 func (c *Call) Value(key any) any { return c.first.Value(key) }
@@ -115,7 +139,8 @@ func (c *Call) setReason(reason string) {
 }
 
 // CallFrom returns the call that ctx belongs to. It also finds the call of a
-// response, in resp.Request.Context().
+// response, in resp.Request.Context(). That context ends with the body, as with
+// http.Client.Timeout, and for a response without one with the caller's.
 func CallFrom(ctx context.Context) (*Call, bool) {
 	if a := attemptFrom(ctx); a != nil {
 		return a.call, true
@@ -158,7 +183,7 @@ func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
 		c.ctxEnd = e.instant(at)
 	}
 	if at, ok := parent.Value(deadlineKey{}).(time.Time); ok {
-		c.end = e.instant(at)
+		c.end = max(0, e.instant(at)) // what is before the Env is long past
 		r := a.mark()
 		r.job, r.jobEnd = true, c.end
 	}
@@ -172,22 +197,32 @@ func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
 		a.Context, a.cancel = context.WithCancelCause(parent)
 	}
 	a.init(c, parent)
-	if c.end != never {
-		c.arm(c.end, c.entered())
+	if now := c.entered(); c.end != never {
+		if c.end <= now {
+			c.expired = c.overdue(now) // the alarm would come too late
+		}
+		c.arm(c.end, now)
 	}
 	return c, a.carry(req), nil
 }
 
 // hopBefore returns the call whose redirect req follows. Only http.Client sets
-// Request.Response, to the response that it was redirected by.
+// Request.Response, to the response that it was redirected by. A request that
+// another has answered before is no hop, but a later call made of a copy.
 func (e *Env) hopBefore(req *http.Request) *Call {
 	if req.Response == nil || req.Response.Request == nil {
 		return nil
 	}
-	if a := attemptFrom(req.Response.Request.Context()); a != nil && a.call.env == e {
-		return a.call
+	a := attemptFrom(req.Response.Request.Context())
+	if a == nil || a.call.env != e {
+		return nil
 	}
-	return nil
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	if a.call.followed {
+		return nil
+	}
+	return a.call
 }
 
 // deadline returns the instant by which the call must have ended.
@@ -261,6 +296,7 @@ func (c *Call) wake() {
 		if c.expired == nil {
 			c.expired = c.overdue(now)
 		}
+		c.endContext()
 	}
 	var hit []*attempt
 	for a := c.live; a != nil; a = a.next {
@@ -312,7 +348,7 @@ func (c *Call) wake() {
 func (c *Call) overdue(now instant) *Error {
 	e := &Error{
 		Layer: rankDeadline.String(), Phase: PhaseDeadline, Route: c.Route(),
-		Limit: c.end - c.start, Elapsed: now - c.start,
+		Limit: max(0, c.end-c.start), Elapsed: now - c.start,
 		Attempts: c.Attempts(), Reason: ReasonDeadline, timeout: true,
 	}
 	e.Deadline, e.Owner = c.due()
@@ -367,14 +403,21 @@ func (c *Call) deliver(req *http.Request, resp *http.Response, err error) (*http
 		c.finish(outcome{err: err, abandoned: c.callerEnded() != nil})
 		return nil, err
 	}
+	// The call is found by the request that the response is said to answer, whoever
+	// said so.
+	if resp.Request == nil || resp.Request != req && !c.owns(resp.Request.Context()) {
+		resp.Request = req
+	}
+	if c.hop != nil {
+		c.hop.from.mu.Lock()
+		c.hop.from.followed = true
+		c.hop.from.mu.Unlock()
+	}
 	var a *attempt
 	if b, ok := resp.Body.(interface{ of() *attempt }); ok && b.of().call == c {
 		a = b.of()
 	} else if c.first.exposed { // a body of a layer of the user's own
 		a = &c.first
-		if resp.Request == nil {
-			resp.Request = req
-		}
 		a.wrapBody(arrival{}, req, resp)
 	}
 	c.mu.Lock()
@@ -389,8 +432,30 @@ func (c *Call) deliver(req *http.Request, resp *http.Response, err error) (*http
 	c.mu.Unlock()
 	if ended {
 		c.finish(outcome{status: resp.StatusCode})
+		resp.Request = resp.Request.WithContext(afterwards{c.first.base, attemptFrom(resp.Request.Context())})
 	}
 	return resp, nil
+}
+
+// owns reports that ctx belongs to one of the call's attempts.
+func (c *Call) owns(ctx context.Context) bool {
+	a := attemptFrom(ctx)
+	return a != nil && a.call == c
+}
+
+// afterwards is the context of a request whose call ended before the response
+// went up, since that has no body. It is the caller's, and still finds the call.
+type afterwards struct {
+	context.Context
+	a *attempt
+}
+
+// Value finds the attempt, and whatever the caller's context holds.
+func (c afterwards) Value(key any) any {
+	if key == (callKey{}) {
+		return c.a
+	}
+	return c.Context.Value(key)
 }
 
 // failure completes what the caller is told: its own error if it gave up,
@@ -442,6 +507,7 @@ func (c *Call) finish(o outcome) {
 		return
 	}
 	c.done = true
+	c.endContext()
 	alarm, unread := c.alarm, c.unread
 	c.alarm, c.unread = nil, false
 	var dropped []*attempt // whose answers a layer of the user's left unread
@@ -464,7 +530,7 @@ func (c *Call) finish(o outcome) {
 		c.mu.Lock()
 		a.close(outcome{status: int(a.status), abandoned: true})
 	}
-	c.emit(&c.first, Event{Kind: KindEnd, Attempt: c.Attempts(), Status: o.status, Err: o.err, Abandoned: o.abandoned})
+	c.emit(Event{Kind: KindEnd, Attempt: c.Attempts(), Status: o.status, Err: o.err, Abandoned: o.abandoned})
 }
 
 // lend hands the caller's body to layers of the user's around the call. What

@@ -90,8 +90,9 @@ func (e Event) LogValue() slog.Value {
 
 // Observer is told what happens to calls, while it happens, on the goroutines
 // of the call and never under a lock of ours: a slow observer delays its own
-// call and no other. It may be called concurrently. The context is the
-// attempt's or the call's; [CallFrom] finds the call in it. It must not panic:
+// call and no other. It may be called concurrently. [CallFrom] finds the
+// call in the context, which has the values of the caller's but never ends: the
+// last events come when the call is over. It must not panic:
 // some of the goroutines are timers' or net/http's, where nobody recovers.
 //
 // An event of [KindGap] comes with every few tokens of a stream, and one of
@@ -166,9 +167,9 @@ func Wants(o Observer, k Kind) bool {
 
 // emit tells the observer, if there is one. The caller must not hold the
 // call's mutex.
-func (c *Call) emit(ctx context.Context, e Event) {
+func (c *Call) emit(e Event) {
 	if c.heard { // nobody to tell is the usual case, and inlined
-		c.tell(ctx, e)
+		c.tell(&c.first, e)
 	}
 }
 
@@ -177,13 +178,22 @@ func (e *Env) heard() bool {
 	return e.Observer != nil && (e.idle == nil || !e.idle.Idle())
 }
 
-func (c *Call) tell(ctx context.Context, e Event) {
+func (c *Call) tell(a *attempt, e Event) {
 	if e.At.IsZero() {
 		e.At = c.env.Clock.Now()
 	}
 	e.Route = c.Route()
-	c.env.Observer.Observe(ctx, e)
+	c.env.Observer.Observe((*witness)(a), e)
 }
+
+// witness is an attempt as the context of an observer: it finds all that the
+// attempt does, and never ends, as the attempt has by its last event.
+type witness attempt
+
+func (*witness) Deadline() (at time.Time, ok bool) { return at, false }
+func (*witness) Done() <-chan struct{}             { return nil }
+func (*witness) Err() error                        { return nil }
+func (w *witness) Value(key any) any               { return (*attempt)(w).Value(key) }
 
 func (a *attempt) emit(e Event) {
 	if a.call.heard {

@@ -144,8 +144,19 @@ func (a *attempt) join(r rank, req *http.Request) (_ *attempt, was rank, _ *http
 }
 
 // around returns the attempt on whose context the call of a was made, such as
-// the one that needs the token; nil: there is none.
-func (a *attempt) around() *attempt { return attemptFrom(a.base) }
+// the one that needs the token; nil: there is none, or it has ended.
+func (a *attempt) around() *attempt {
+	o := attemptFrom(a.base)
+	if o == nil {
+		return nil
+	}
+	o.call.mu.Lock()
+	defer o.call.mu.Unlock()
+	if o.call.done {
+		return nil
+	}
+	return o
+}
 
 // open begins a call at this stage and ends it with the outcome.
 func (s *stage) open(req *http.Request) (*http.Response, error) {
@@ -159,7 +170,7 @@ func (s *stage) open(req *http.Request) (*http.Response, error) {
 			c.finish(outcome{err: errPanic, abandoned: true})
 		}
 	}()
-	c.emit(&c.first, Event{Kind: KindStart})
+	c.emit(Event{Kind: KindStart})
 	resp, err := s.send(&c.first, req)
 	resp, err = c.deliver(req, resp, err)
 	ended = true
