@@ -56,7 +56,7 @@
 // Everything here is safe for concurrent use. User code is never called under
 // a lock, but that which makes the Reads of one guarded body follow one another:
 // a Classify that blocks holds up its Read, and no Close, limit or other call. No
-// goroutine or timer outlives a call, but one that waits in a Read
-// of a caller's request body that does not answer its Close: it ends when that
-// Read returns.
+// goroutine or timer outlives a call, but one that waits in a Read of a caller's
+// request body that does not answer its Close, or in that Close: it ends when these
+// return.
 package layers

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -30,8 +31,8 @@ type upload struct {
 	closing bool  // inside src.Close
 	dead    bool  // no further Read may begin
 	closed  bool
-	left    bool  // nobody waits for the base any more
-	err     error // of src: the caller's own failure
+	entered chan struct{} // closed when the base may be stuck in src; nil: nobody waits for that
+	err     error         // of src: the caller's own failure
 }
 
 var (
@@ -98,6 +99,7 @@ func (u *upload) Read(p []byte) (int, error) {
 		return 0, errUploadAborted
 	}
 	u.reading = true
+	u.enter()
 	if a.phase == phaseRead { // after the wait for 100 Continue
 		a.phase = phaseWrite
 	}
@@ -137,7 +139,10 @@ func (u *upload) Close() error {
 	c := u.a.call
 	c.mu.Lock()
 	closed := u.closed
-	u.closing = !closed
+	if !closed {
+		u.closing = true
+		u.enter()
+	}
 	u.closed, u.dead = true, true
 	u.written()
 	c.mu.Unlock()
@@ -172,11 +177,51 @@ type answer struct {
 	panicked any
 }
 
-// roundTrip sends req to next, and comes back without it if the attempt ends
-// while the base is stuck in a Read of the caller's body.
+// enter tells those who wait for the base to end that it may be stuck in src, once
+// what src does at once is over. The mutex must be held.
+func (u *upload) enter() {
+	for o := u.a.seldom().upload; o != nil; o = o.prev {
+		if o.entered != nil {
+			u.a.call.env.soon(o.tell)
+		}
+	}
+}
+
+func (u *upload) tell() {
+	u.a.call.mu.Lock()
+	defer u.a.call.mu.Unlock()
+	if u.entered != nil {
+		close(u.entered)
+		u.entered = nil
+	}
+}
+
+// cutOff cuts the base off from the bodies of a send that has ended: from u, or from
+// all of the attempt's if that has ended, since the base may have rewound to another.
+func (u *upload) cutOff() (bodies []*upload) {
+	a := u.a
+	whole := a.Err() != nil || a.call.callerEnded() != nil
+	a.call.mu.Lock()
+	for o := a.seldom().upload; o != nil; o = o.prev {
+		if whole || o == u {
+			bodies = append(bodies, o)
+		}
+	}
+	a.call.mu.Unlock()
+	for _, o := range bodies {
+		o.abort()
+	}
+	return bodies
+}
+
+func stuck(u *upload) bool { return u.reading || u.closing }
+
+// roundTrip sends req to next, and comes back without it once the attempt has ended
+// and the base is stuck in a Read or Close of the caller's body.
 func (u *upload) roundTrip(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 	a, c := u.a, u.a.call
 	done := make(chan answer, 1)
+	left := false // under the mutex: nobody waits for the base any more
 	go func() {
 		var got answer
 		finished := false
@@ -185,7 +230,7 @@ func (u *upload) roundTrip(next http.RoundTripper, req *http.Request) (*http.Res
 				got.panicked = recover()
 			}
 			c.mu.Lock()
-			left := u.left
+			left := left
 			done <- got
 			c.mu.Unlock()
 			if left && got.resp != nil && got.resp.Body != nil {
@@ -204,19 +249,33 @@ func (u *upload) roundTrip(next http.RoundTripper, req *http.Request) (*http.Res
 		ctx = a
 	case <-c.aborted():
 	}
-	u.abort()
-	c.mu.Lock()
-	stuck := (u.reading || u.closing) && len(done) == 0
-	u.left = stuck
-	c.mu.Unlock()
-	if stuck {
-		if err := context.Cause(ctx); err != nil {
-			return nil, err
+	for {
+		ended := a.Done()
+		if a.Err() != nil {
+			ended = nil
 		}
-		return nil, errUploadAborted
+		bodies := u.cutOff()
+		c.mu.Lock()
+		if left = len(done) == 0 && slices.ContainsFunc(bodies, stuck); left {
+			c.mu.Unlock()
+			break
+		}
+		if u.entered == nil {
+			u.entered = make(chan struct{})
+		}
+		entered := u.entered
+		c.mu.Unlock()
+		select {
+		case got := <-done:
+			return got.unpack()
+		case <-entered:
+		case <-ended: // as only a layer of the user's had ended its send
+		}
 	}
-	got := <-done
-	return got.unpack()
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	return nil, errUploadAborted
 }
 
 func (got answer) unpack() (*http.Response, error) {

@@ -13,6 +13,7 @@ import (
 	neturl "net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -739,6 +740,113 @@ func TestBlockedBodyEndsWithTheDeadline(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// heldUpBody is a body whose Read or Close takes longer than any deadline.
+type heldUpBody struct {
+	c           *clocktest.Clock
+	read, close time.Duration
+	closed      atomic.Int32
+}
+
+func (b *heldUpBody) Read([]byte) (int, error) {
+	b.c.Sleep(b.read)
+	return 0, io.EOF
+}
+
+func (b *heldUpBody) Close() error {
+	b.closed.Add(1)
+	b.c.Sleep(b.close)
+	return nil
+}
+
+// TestBaseInABodyAfterTheDeadline: a base that answers the end of its context, but
+// is held up by the caller's body meanwhile, does not hold up the call.
+func TestBaseInABodyAfterTheDeadline(t *testing.T) {
+	const deadline, late = 300 * time.Millisecond, 5 * time.Millisecond
+	ownEnd := func(next http.RoundTripper) http.RoundTripper {
+		return layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			ctx, cancel := context.WithTimeout(req.Context(), deadline/2)
+			defer cancel()
+			return next.RoundTrip(req.WithContext(ctx))
+		})
+	}
+	for _, test := range []struct {
+		name         string
+		first, again *heldUpBody
+		base         func(c *clocktest.Clock, req *http.Request)
+		inner        []layers.Layer
+		took         time.Duration
+	}{
+		{"close", &heldUpBody{close: 3 * time.Second}, &heldUpBody{}, func(c *clocktest.Clock, req *http.Request) {
+			<-req.Context().Done()
+			c.Sleep(late)
+			req.Body.Close()
+		}, nil, deadline + late},
+		{"quick close", &heldUpBody{}, &heldUpBody{}, func(_ *clocktest.Clock, req *http.Request) {
+			<-req.Context().Done()
+			req.Body.Close()
+		}, nil, deadline},
+		{"close, ended by a layer", &heldUpBody{close: 3 * time.Second}, &heldUpBody{}, func(c *clocktest.Clock, req *http.Request) {
+			<-req.Context().Done()
+			c.Sleep(late)
+			req.Body.Close()
+		}, []layers.Layer{ownEnd}, deadline/2 + late},
+		{"read of a rewound body", &heldUpBody{}, &heldUpBody{read: 3 * time.Second}, func(_ *clocktest.Clock, req *http.Request) {
+			req.Body.Close()
+			if again, err := req.GetBody(); err == nil {
+				_, _ = again.Read(make([]byte, 1))
+				again.Close()
+			}
+		}, nil, deadline},
+		{"read of a rewound body, ended by a layer", &heldUpBody{}, &heldUpBody{read: 3 * time.Second}, func(_ *clocktest.Clock, req *http.Request) {
+			req.Body.Close()
+			if again, err := req.GetBody(); err == nil {
+				_, _ = again.Read(make([]byte, 1))
+				again.Close()
+			}
+		}, []layers.Layer{ownEnd}, deadline},
+		{"close of a rewound body", &heldUpBody{}, &heldUpBody{close: 3 * time.Second}, func(c *clocktest.Clock, req *http.Request) {
+			req.Body.Close()
+			again, err := req.GetBody()
+			<-req.Context().Done()
+			c.Sleep(late)
+			if err == nil {
+				again.Close()
+			}
+		}, nil, deadline + late},
+		{"a body rewound too late", &heldUpBody{}, &heldUpBody{close: 3 * time.Second}, func(c *clocktest.Clock, req *http.Request) {
+			req.Body.Close()
+			<-req.Context().Done()
+			c.Sleep(late)
+			if again, err := req.GetBody(); err == nil {
+				again.Close()
+			}
+		}, nil, deadline + late},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				base := layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					test.base(c, req)
+					return nil, context.Cause(req.Context())
+				})
+				rewound := 0
+				first, again := test.first, test.again
+				first.c, again.c = c, c
+				req := request(t, t.Context(), "PUT", url, first)
+				req.GetBody = func() (io.ReadCloser, error) { rewound++; return again, nil }
+				s := settings(policy.Settings{Deadline: deadline, Retry: policy.Retry{Enabled: policy.Off}})
+				r := do(c, newTransport(t, c, base, s, inner(test.inner...)), req)
+				wantTook(t, r, test.took)
+				if r.err == nil || !errors.Is(r.err, context.DeadlineExceeded) {
+					t.Errorf("got %v", r.err)
+				}
+				c.Add(time.Minute)
+				equal(t, "the number of closes", int(first.closed.Load()), 1)
+				equal(t, "the number of closes of rewound bodies", int(again.closed.Load()), rewound)
+			})
+		})
 	}
 }
 
