@@ -434,24 +434,55 @@ func (a *attempt) failure(err error, r rank, proof bool) error {
 	return e
 }
 
+// proves reports that err proves something. Of what it wraps, the outermost that is
+// known decides. Of several errors that are joined, each has to prove it: one may
+// tell of a send before.
+func proves(err error, asks func(error) (proof, known bool)) bool {
+	for err != nil {
+		switch e := err.(type) { //nolint:errorlint // It goes through each level.
+		case redacted:
+			err = e.err
+			continue
+		case interface{ Unwrap() []error }:
+			list := e.Unwrap()
+			return len(list) > 0 && !slices.ContainsFunc(list, func(err error) bool { return !proves(err, asks) })
+		}
+		if proof, known := asks(err); known {
+			return proof
+		}
+		err = errors.Unwrap(err)
+	}
+	return false
+}
+
 // provenUnsent reports that err happened before a connection was there.
 func provenUnsent(err error) bool {
-	var op *net.OpError
-	var unverified *tls.CertificateVerificationError
-	var authority x509.UnknownAuthorityError
-	var other *Error
-	return errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect") ||
-		errors.As(err, &unverified) || errors.As(err, &authority) ||
-		errors.As(err, &other) && other.told && other.Sent == Unsent
+	return proves(err, func(err error) (proof, known bool) {
+		switch e := err.(type) { //nolint:errorlint // proves goes through each level.
+		case *net.OpError:
+			return e.Op == "dial" || e.Op == "proxyconnect", true
+		case *tls.CertificateVerificationError, x509.UnknownAuthorityError:
+			return true, true
+		case *Error:
+			unsent := e.told && e.Sent == Unsent
+			return unsent, unsent
+		}
+		return false, false
+	})
 }
 
 // unprocessed reports that a server said by HTTP/2 that it did nothing with the
 // request: RFC 9113 sections 6.8 and 8.7. It is net/http that tells so of a
 // GOAWAY; most of these sends it begins anew by itself.
 func unprocessed(err error) bool {
-	var reset streamError
-	return errors.As(err, &reset) && reset.Code == refusedStream ||
-		strings.HasPrefix(err.Error(), "http2: Transport received GOAWAY from server ErrCode:")
+	return proves(err, func(err error) (proof, known bool) {
+		reset, known := err.(streamError) //nolint:errorlint // proves goes through each level.
+		if as, ok := err.(interface{ As(target any) bool }); ok && !known {
+			known = as.As(&reset)
+		}
+		away := strings.HasPrefix(err.Error(), goAway)
+		return away || reset.Code == refusedStream, away || known
+	})
 }
 
 // streamError is what the error of an HTTP/2 stream can be had as: net/http keeps
@@ -463,7 +494,10 @@ type streamError struct {
 
 func (streamError) Error() string { return "stream error" }
 
-const refusedStream = 7
+const (
+	refusedStream = 7
+	goAway        = "http2: Transport received GOAWAY from server ErrCode:"
+)
 
 // unfitTexts match what net/http says of a request that it cannot send, or not
 // as it says of itself. It has no types for that. Each begins with a literal, which
