@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+
+	"github.com/weir-go/weir/policy"
 )
 
 // Token is what authenticates a request.
@@ -44,17 +46,28 @@ func (f TokenFunc) Token(ctx context.Context) (Token, error) { return f(ctx) }
 // it has to last for the send, and clocks differ.
 func early(lasts time.Duration) time.Duration { return min(10*time.Second, lasts/5) }
 
-// Auth sets the Authorization header of each send to a token of src, which is
-// kept until shortly before it expires. It is an inner layer: the token is made
-// inside the call's deadline, by one call for all that need it at the time, and
-// the making outlives the call that began it if others wait for it.
+// Auth sets the Authorization header of each send to hosts to a token of src,
+// which is kept until shortly before it expires. The hosts are named as in the
+// patterns of routes: api.example.com at any port, localhost:8080 at one,
+// *.example.com with whatever stands before it. No other host is ever sent the
+// token. Without hosts, every host that the layer's requests go to is: name them
+// wherever one stack serves more than the one API. If one is malformed, each
+// send fails, and says so.
 //
-// A request that the making sends through the same layer passes as it is. After
-// a 401 the token is dropped, and one more send asked for with
-// [RetryOnce]. On a redirect to another origin than that of the first request,
-// no token is sent.
-func Auth(src TokenSource) Layer {
-	a := &auth{src: src}
+// It is an inner layer: the token is made inside the call's deadline, by one call
+// for all that need it at the time, and the making outlives the call that began
+// it if others wait for it.
+//
+// A request that has an Authorization header already passes as it is: its caller
+// says for whom it is sent, which for one request counts more than what holds for
+// all, and a token must not lend it more rights than that. So does a request that
+// the making sends through the same layer. After a 401 the token is dropped, and
+// one more send asked for with [RetryOnce]. On a redirect to another origin than
+// that of the first request, no token is sent, nor on one that cannot be followed
+// back to its first request, since a layer further out made up a Response.Request.
+func Auth(src TokenSource, hosts ...string) Layer {
+	a := &auth{src: src, anywhere: len(hosts) == 0}
+	a.hosts, a.unusable = policy.ParseHosts(hosts...)
 	return func(next http.RoundTripper) http.RoundTripper { return authStage{a, next} }
 }
 
@@ -73,8 +86,11 @@ func (s authStage) RoundTrip(req *http.Request) (*http.Response, error) {
 func (s authStage) CloseIdleConnections() { closeIdle(s.next) }
 
 type auth struct {
-	src   TokenSource
-	group singleflight.Group
+	src      TokenSource
+	anywhere bool // whatever the host
+	hosts    policy.Hosts
+	unusable error // a host is malformed
+	group    singleflight.Group
 
 	mu     sync.Mutex
 	token  *keptToken
@@ -93,10 +109,22 @@ type making struct {
 }
 
 func (l *auth) roundTrip(next http.RoundTripper, req *http.Request) (*http.Response, error) {
-	ctx := req.Context()
-	if ctx.Value(l) != nil || originOf(req) != originOf(firstHop(req)) {
-		return next.RoundTrip(req)
+	if l.unusable != nil {
+		closeBody(req)
+		return nil, &Error{Layer: rankInner.String(), Reason: ReasonNotRetryable, Err: l.unusable, local: true}
 	}
+	resp, err := l.send(next, req)
+	if err == nil {
+		keepHops(req, resp)
+	}
+	return resp, err
+}
+
+func (l *auth) send(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+	if !l.concerns(req) {
+		return only(next.RoundTrip(req))
+	}
+	ctx := req.Context()
 	token, err := l.get(ctx)
 	if err != nil {
 		closeBody(req)
@@ -119,12 +147,16 @@ func (l *auth) roundTrip(next http.RoundTripper, req *http.Request) (*http.Respo
 	return resp, err
 }
 
-// firstHop follows redirects back.
-func firstHop(req *http.Request) *http.Request {
-	for req.Response != nil && req.Response.Request != nil {
-		req = req.Response.Request
+// concerns reports that a request is to have a token.
+func (l *auth) concerns(req *http.Request) bool {
+	switch {
+	case req.URL == nil, !l.anywhere && !l.hosts.Has(req.URL.Host):
+		return false
+	case req.Header.Get("Authorization") != "", req.Context().Value(l) != nil:
+		return false
 	}
-	return req
+	first := firstHop(req)
+	return first != nil && first.URL != nil && originOf(first) == originOf(req)
 }
 
 // refused drops a token, unless another has taken its place already.

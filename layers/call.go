@@ -187,7 +187,7 @@ func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
 		r := a.mark()
 		r.job, r.jobEnd = true, c.end
 	}
-	if prev := e.hopBefore(req); prev != nil {
+	if prev := e.callBefore(req); prev != nil {
 		prev.mu.Lock()
 		c.start, c.hop = prev.start, &hop{prev, c.start}
 		c.end = min(c.end, prev.end)
@@ -206,14 +206,14 @@ func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
 	return c, a.carry(req), nil
 }
 
-// hopBefore returns the call whose redirect req follows. Only http.Client sets
-// Request.Response, to the response that it was redirected by. A request that
-// another has answered before is no hop, but a later call made of a copy.
-func (e *Env) hopBefore(req *http.Request) *Call {
-	if req.Response == nil || req.Response.Request == nil {
+// callBefore returns the call whose redirect req follows. A request that another
+// has answered before is no hop, but a later call made of a copy.
+func (e *Env) callBefore(req *http.Request) *Call {
+	prev, _ := hopBefore(req)
+	if prev == nil {
 		return nil
 	}
-	a := attemptFrom(req.Response.Request.Context())
+	a := attemptFrom(prev.Context())
 	if a == nil || a.call.env != e {
 		return nil
 	}

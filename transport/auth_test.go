@@ -309,6 +309,112 @@ func TestAuthStaysOnItsOrigin(t *testing.T) {
 	})
 }
 
+// TestAuthIsForItsHosts: no other host is sent the token, whoever asks it.
+func TestAuthIsForItsHosts(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		m := &mint{c: c}
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Forever())
+		tr := newTransport(t, c, up, policy.Policy{}, inner(layers.Auth(m, "API.example", "*.cdn.test", "localhost:81")))
+		for _, test := range []struct{ url, want string }{
+			{"http://stranger.test/", ""},
+			{"http://api.example.stranger.test/", ""},
+			{"http://cdn.test/", ""},
+			{"http://localhost:82/", ""},
+			{"https://api.example/", "Bearer token-1"},
+			{"http://api.EXAMPLE:8080/", "Bearer token-1"},
+			{"http://a.cdn.test/", "Bearer token-1"},
+			{"http://localhost:81/", "Bearer token-1"},
+		} {
+			wantStatus(t, do(c, tr, request(t, t.Context(), "GET", test.url, nil)), 200)
+			sent := up.Requests()
+			equal(t, "what "+test.url+" was sent", sent[len(sent)-1].Header.Get("Authorization"), test.want)
+		}
+		equal(t, "the number of tokens made", m.made.Load(), 1)
+	})
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		body := new(tracked)
+		tr := newTransport(t, c, clocktest.NewUpstream(t, c), policy.Policy{}, inner(layers.Auth(&mint{c: c}, "https://api.example")))
+		r := do(c, tr, request(t, t.Context(), "POST", "https://api.example/", body.open("x")))
+		e := wantError(t, r.err)
+		if equal(t, "the reason", e.Reason, layers.ReasonNotRetryable); !strings.Contains(r.err.Error(), "a port is missing") {
+			t.Errorf("got %v", r.err)
+		}
+		body.check(t)
+	})
+}
+
+// TestAuthLeavesTheCallers: what the caller says of one request stands.
+func TestAuthLeavesTheCallers(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		m := &mint{c: c}
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(401))
+		tr := newTransport(t, c, up, policy.Policy{}, inner(layers.Auth(m)))
+		req := request(t, t.Context(), "GET", url, nil)
+		req.Header.Set("Authorization", "Basic mine")
+		wantStatus(t, do(c, tr, req), 401)
+		equal(t, "what was sent", up.Requests()[0].Header.Get("Authorization"), "Basic mine")
+		equal(t, "the number of tokens made", m.made.Load(), 0)
+	})
+}
+
+// TestAuthWithoutAHistory: a redirect that cannot be followed back is sent no
+// token, whatever request the base, or a layer, says that it answers.
+func TestAuthWithoutAHistory(t *testing.T) {
+	for name, other := range map[string]func(*http.Request) *http.Request{
+		"a new one": func(r *http.Request) *http.Request {
+			fresh, _ := http.NewRequest(r.Method, r.URL.String(), nil)
+			return fresh
+		},
+		"a new one with the context": func(r *http.Request) *http.Request {
+			fresh, _ := http.NewRequestWithContext(r.Context(), r.Method, r.URL.String(), nil)
+			return fresh
+		},
+	} {
+		lies := func(rt http.RoundTripper) http.RoundTripper {
+			return layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				resp, err := rt.RoundTrip(req)
+				if err == nil {
+					resp.Request = other(req)
+				}
+				return resp, err
+			})
+		}
+		for _, where := range []string{"base", "inner", "outer", "alone"} {
+			t.Run(name+" of "+where, func(t *testing.T) {
+				clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+					up := clocktest.NewUpstream(t, c,
+						clocktest.Reply(302).Header("Location", "http://evil.test/1"),
+						clocktest.Reply(302).Header("Location", "http://evil.test/2"),
+						clocktest.Reply(302).Header("Location", "http://evil.test/3"),
+						clocktest.Reply(200))
+					auth := layers.Auth(&mint{c: c})
+					var rt http.RoundTripper
+					switch where {
+					case "base":
+						rt = newTransport(t, c, lies(up), policy.Policy{}, inner(auth))
+					case "inner":
+						rt = newTransport(t, c, up, policy.Policy{}, inner(lies, auth))
+					case "outer":
+						rt = newTransport(t, c, up, policy.Policy{}, inner(auth), outer(lies))
+					case "alone":
+						rt = auth(lies(up))
+					}
+					resp, err := (&http.Client{Transport: rt}).Get("http://a.test/")
+					if err != nil {
+						t.Fatal(err)
+					}
+					resp.Body.Close()
+					for i, r := range up.Requests() {
+						if got := r.Header.Get("Authorization"); (got != "") != (i == 0) {
+							t.Errorf("%s was sent %q", r.URL, got)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
 func TestAuthFailure(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		failure := errors.New("no such key")

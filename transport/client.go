@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
+
+	"github.com/weir-go/weir/policy"
 )
 
 // maxHops is how many redirects are followed, as http.Client does by default.
@@ -34,7 +35,7 @@ func CheckRedirect(req *http.Request, via []*http.Request) error {
 	if via[len(via)-1].URL.Scheme == "https" && req.URL.Scheme == "http" {
 		return errDowngrade
 	}
-	if !sameOrigin(via[0].URL, req.URL) {
+	if policy.ByOrigin(via[0]) != policy.ByOrigin(req) {
 		for name := range req.Header {
 			if !harmless[strings.ToLower(name)] {
 				delete(req.Header, name)
@@ -54,19 +55,4 @@ var harmless = map[string]bool{
 	"if-match": true, "if-none-match": true, "if-modified-since": true, "if-unmodified-since": true, "if-range": true,
 	"idempotency-key": true, "x-idempotency-key": true,
 	"traceparent": true, "tracestate": true, "x-request-id": true,
-}
-
-func sameOrigin(a, b *url.URL) bool {
-	return strings.EqualFold(a.Scheme, b.Scheme) && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
-}
-
-func port(u *url.URL) string {
-	switch p := u.Port(); {
-	case p != "":
-		return p
-	case u.Scheme == "https":
-		return "443"
-	default:
-		return "80"
-	}
 }

@@ -129,7 +129,7 @@ func watched(table policy.Policy, tokens layers.TokenSource, mux *http.ServeMux)
 	watch := page.NewWatch()
 	weir, err := transport.New(transport.Config{
 		Policy:   table,
-		Inner:    []layers.Layer{layers.Auth(tokens)},
+		Inner:    []layers.Layer{layers.Auth(tokens, "api.example.com")},
 		Observer: layers.Observers(layers.Log(nil), watch),
 	})
 	if err != nil {
