@@ -29,6 +29,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/weir-go/weir/layers"
+	"github.com/weir-go/weir/stream"
 	"github.com/weir-go/weir/transport"
 )
 
@@ -161,7 +162,16 @@ func (t *tracing) layer(next http.RoundTripper) http.RoundTripper {
 			send.Header = http.Header{}
 		}
 		t.propagator.Inject(ctx, propagation.HeaderCarrier(send.Header))
+		returned := false
+		defer func() {
+			if !returned { // a panic further in, or the end of the goroutine
+				span.SetStatus(codes.Error, "panic")
+				span.SetAttributes(semconv.ErrorTypeKey.String("panic"))
+				span.End()
+			}
+		}()
 		resp, err := next.RoundTrip(send)
+		returned = true
 		if err != nil {
 			fail(span, err)
 			span.End()
@@ -239,8 +249,12 @@ type body struct {
 // closeWriter is a connection that can close its writing side.
 type closeWriter interface{ CloseWrite() error }
 
+// statter is the body of a guarded stream.
+type statter interface{ Stats() stream.Stats }
+
 // watch returns b with the end of span tied to its own. A body that can be
-// written to, after a change of protocols, still can.
+// written to, after a change of protocols, still can, and one that has the
+// statistics of a stream still has them.
 func watch(ctx context.Context, b io.ReadCloser, span trace.Span) io.ReadCloser {
 	own := &body{ReadCloser: b, span: span}
 	own.stop = context.AfterFunc(ctx, func() { // perhaps nobody reads or closes it
@@ -253,6 +267,7 @@ func watch(ctx context.Context, b io.ReadCloser, span trace.Span) io.ReadCloser 
 	})
 	w, writes := b.(io.Writer)
 	half, halves := b.(closeWriter)
+	stats, guarded := b.(statter)
 	switch {
 	case writes && halves:
 		return struct {
@@ -265,6 +280,11 @@ func watch(ctx context.Context, b io.ReadCloser, span trace.Span) io.ReadCloser 
 			*body
 			io.Writer
 		}{own, w}
+	case guarded:
+		return struct {
+			*body
+			statter
+		}{own, stats}
 	}
 	return own
 }

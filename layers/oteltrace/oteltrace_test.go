@@ -22,6 +22,7 @@ import (
 	"github.com/weir-go/weir/layers"
 	"github.com/weir-go/weir/layers/oteltrace"
 	"github.com/weir-go/weir/policy"
+	"github.com/weir-go/weir/stream"
 	"github.com/weir-go/weir/transport"
 )
 
@@ -31,7 +32,7 @@ type fixture struct {
 	tr       *transport.Transport
 }
 
-func newFixture(t *testing.T, c *clocktest.Clock, base http.RoundTripper, s policy.Settings) *fixture {
+func newFixture(t *testing.T, c *clocktest.Clock, base http.RoundTripper, s policy.Settings, further ...layers.Layer) *fixture {
 	t.Helper()
 	f := &fixture{recorder: tracetest.NewSpanRecorder()}
 	f.provider = sdk.NewTracerProvider(sdk.WithSpanProcessor(f.recorder))
@@ -40,6 +41,7 @@ func newFixture(t *testing.T, c *clocktest.Clock, base http.RoundTripper, s poli
 		Policy: policy.Policy{Routes: []policy.Route{{Pattern: "/", Name: "all", Settings: s}}},
 	}
 	oteltrace.Instrument(&cfg, oteltrace.WithTracerProvider(f.provider), oteltrace.WithPropagator(propagation.TraceContext{}))
+	cfg.Inner = append(further, cfg.Inner...)
 	var err error
 	if f.tr, err = transport.New(cfg); err != nil {
 		t.Fatal(err)
@@ -265,6 +267,51 @@ func TestFailureOfALayer(t *testing.T) {
 					t.Errorf("no type of error in %s", text(s))
 				}
 			}
+		}
+	})
+}
+
+// TestPanic: the spans of a call end even if a layer or the base panics.
+func TestPanic(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		base := layers.RoundTripperFunc(func(*http.Request) (*http.Response, error) { panic("in the base") })
+		f := newFixture(t, c, base, policy.Settings{})
+		func() {
+			defer func() {
+				if recover() != "in the base" {
+					t.Error("the panic is lost")
+				}
+			}()
+			_ = f.call(t, t.Context(), "http://api.test/")
+		}()
+		ended := f.recorder.Ended()
+		if len(ended) != 2 || len(f.recorder.Started()) != 2 {
+			t.Fatalf("%d of %d spans ended", len(ended), len(f.recorder.Started()))
+		}
+		if got := text(ended[0]); !strings.Contains(got, "error.type=panic") || !strings.Contains(got, `error "panic"`) {
+			t.Errorf("got %s", got)
+		}
+	})
+}
+
+// TestStats: a layer further out finds the statistics of a stream in the body of
+// a span.
+func TestStats(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Header("Content-Type", "text/event-stream").Body("data: x\n\n"))
+		f := newFixture(t, c, up, policy.Settings{Stream: policy.Stream{Enabled: policy.On}}, func(next http.RoundTripper) http.RoundTripper {
+			return layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				resp, err := next.RoundTrip(req)
+				if err == nil {
+					if _, ok := stream.StatsOf(&http.Response{Body: resp.Body}); !ok {
+						t.Error("the body has no statistics")
+					}
+				}
+				return resp, err
+			})
+		})
+		if err := f.call(t, t.Context(), "http://api.test/"); err != nil {
+			t.Error(err)
 		}
 	})
 }
