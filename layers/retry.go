@@ -254,13 +254,13 @@ func peek(resp *http.Response, look func(*http.Response)) {
 	}
 	p := &peeked{body: resp.Body}
 	shown := *resp
-	shown.Body = io.NopCloser(p)
+	shown.Body = withStats(io.NopCloser(p), p.body)
 	look(&shown)
 	if p.seen.Len() > 0 {
-		resp.Body = struct {
+		resp.Body = withStats(struct {
 			io.Reader
 			io.Closer
-		}{io.MultiReader(&p.seen, p.body), p.body}
+		}{io.MultiReader(&p.seen, p.body), p.body}, p.body)
 	}
 }
 

@@ -205,6 +205,20 @@ func (b guardedBody) Read(p []byte) (int, error) {
 // Stats returns what the guard has seen; see stream.StatsOf.
 func (b guardedBody) Stats() stream.Stats { return b.guard.stats() }
 
+// statter is a body that stream.StatsOf knows.
+type statter interface{ Stats() stream.Stats }
+
+// withStats returns b, which hides another body, with the statistics of that.
+func withStats(b, hidden io.ReadCloser) io.ReadCloser {
+	if s, ok := hidden.(statter); ok {
+		return struct {
+			io.ReadCloser
+			statter
+		}{b, s}
+	}
+	return b
+}
+
 func (g *guard) stats() stream.Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -760,6 +760,33 @@ func TestCheckSeesStreamFailures(t *testing.T) {
 	}
 }
 
+// TestCheckReadsAStream: what it has read of one is put back, with the
+// statistics, which it may ask for too.
+func TestCheckReadsAStream(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		retry := twice
+		retry.Check = func(_ context.Context, resp *http.Response, _ error) (bool, error) {
+			io.ReadFull(resp.Body, make([]byte, 10))
+			if s, ok := stream.StatsOf(resp); !ok || s.Contents != 1 {
+				t.Errorf("Check got %+v", s)
+			}
+			return false, nil
+		}
+		up := clocktest.NewUpstream(t, c, events(word, done))
+		resp, err := newTransport(t, c, up, streamed(held(), retry)).RoundTrip(request(t, t.Context(), "GET", url, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		equal(t, "the body", string(text), word+done)
+		equal(t, "its end", err, nil)
+		if s, ok := stream.StatsOf(&http.Response{Body: resp.Body}); !ok || s.Contents != 1 || !s.Finished {
+			t.Errorf("got %+v", s)
+		}
+	})
+}
+
 // TestUntouched: what is no stream passes as it is, and no clock of the guard
 // runs on.
 func TestUntouched(t *testing.T) {
