@@ -213,6 +213,9 @@ func (x *exchange) respond(at time.Time) *http.Response {
 		resp.Header.Set("Content-Length", strconv.Itoa(n))
 	}
 	bodyless := s.status == http.StatusNoContent || s.status == http.StatusNotModified
+	if bodyless && x.u.HTTP2 { // whose headers need not end the stream
+		bodyless = len(s.chunks) == 0 && s.trailer == nil && !s.silent && s.err == nil
+	}
 	if bodyless {
 		resp.ContentLength = 0
 	}

@@ -29,7 +29,9 @@ import (
 type Upstream struct {
 	// HTTP2 makes answers say HTTP/2, a cancellation return the context's Err
 	// instead of its cause, and RoundTrip return then even if the request's body
-	// blocks. Set it before the first request.
+	// blocks. A 204 or 304 then has the body or trailer that its step sets, as in
+	// net/http when the headers do not end the stream; else it has none. Set it
+	// before the first request.
 	HTTP2 bool
 
 	clock clock.Clock

@@ -484,3 +484,34 @@ func TestUpstreamOnMock(t *testing.T) {
 	}
 	mock.Add(time.Hour)
 }
+
+// Over HTTP/2, the headers of a 204 need not end its stream.
+func TestBodilessOverHTTP2(t *testing.T) {
+	for _, status := range []int{204, 304} {
+		for _, http2 := range []bool{false, true} {
+			Run(t, func(t *testing.T, c *Clock) {
+				step := Reply(status).Trailer("Sum", "42")
+				u := NewUpstream(t, c, step, step.Chunks(Chunk{After: time.Second}), Reply(status))
+				u.HTTP2 = http2
+				for i, takes := range []time.Duration{0, time.Second, 0} {
+					began := c.Now()
+					resp, err := u.RoundTrip(request(t.Context(), nil))
+					if err != nil {
+						t.Fatal(err)
+					}
+					whole := http2 && i < 2
+					if whole != (resp.Body != http.NoBody) || whole != (resp.ContentLength < 0) {
+						t.Errorf("%d, HTTP/2 %v, step %d: body %T of length %d", status, http2, i, resp.Body, resp.ContentLength)
+					}
+					if b, err := io.ReadAll(resp.Body); len(b) > 0 || err != nil {
+						t.Errorf("got %q, %v", b, err)
+					}
+					if whole && (resp.Trailer.Get("Sum") != "42" || c.Since(began) != takes) {
+						t.Errorf("trailers %v after %v", resp.Trailer, c.Since(began))
+					}
+					resp.Body.Close()
+				}
+			})
+		}
+	}
+}
