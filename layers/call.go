@@ -155,8 +155,9 @@ func attemptFrom(ctx context.Context) *attempt {
 
 // WithDeadline gives every call made with the context one deadline: a job's,
 // or that of the request being served. It bounds the whole call, on every
-// route. Calls keep to the earliest deadline that applies to them. at is a
-// time on the clock of the stack that serves the calls.
+// route, but not a connection that a 101 has upgraded: that is the caller's, and
+// no clock is on it. Calls keep to the earliest deadline that applies to them. at
+// is a time on the clock of the stack that serves the calls.
 func WithDeadline(ctx context.Context, at time.Time) context.Context {
 	if outer, ok := ctx.Value(deadlineKey{}).(time.Time); ok && outer.Before(at) {
 		return ctx

@@ -151,7 +151,9 @@ func (c *watchedHalf) CloseWrite() error {
 	return c.Conn.(closeWriter).CloseWrite() // See watched.
 }
 
-// watchedTCP keeps the ReadFrom of a TCP connection, and sendfile with it.
+// watchedTCP keeps the ReadFrom of a TCP connection, and sendfile with it, for
+// requests that share the http.Transport with a stack. A stack guards a file that
+// it sends like any body that may block, so that net/http does not see the file.
 type watchedTCP struct {
 	*net.TCPConn
 	env  *Env

@@ -90,7 +90,10 @@ func (e Event) LogValue() slog.Value {
 
 // Observer is told what happens to calls, while it happens, on the goroutines
 // of the call and never under a lock of ours: a slow observer delays its own
-// call and no other. It may be called concurrently. [CallFrom] finds the
+// call and no other, but with events of [KindBreaker]. The changes of one circuit
+// are told in order, one after the other: the call that tells of one also tells
+// of those that others cause meanwhile, and waits for the observer each time. It
+// may be called concurrently. [CallFrom] finds the
 // call in the context, which has the values of the caller's but never ends: the
 // last events come when the call is over. It must not panic:
 // some of the goroutines are timers' or net/http's, where nobody recovers.

@@ -31,7 +31,10 @@ import (
 // The names begin with weir_:
 //
 //   - calls_total by route and outcome: a class of status such as 2xx, or
-//     deadline, timeout, refused, canceled, abandoned, error or other
+//     deadline, timeout, refused, canceled, abandoned, error, none or other. It is
+//     refused if it failed without a send, for whatever reason but its deadline and
+//     its caller, such as a token that could not be made; refusals_total has what
+//     limits refused
 //   - call_seconds by route: calls, their bodies included
 //   - calls_in_flight by route
 //   - sends_total by route and outcome; a retry, a hedge and each redirect is one
