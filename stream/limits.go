@@ -67,7 +67,8 @@ type Limits struct {
 	// Classify decides first; Unknown asks the dialect. It is called during
 	// Read, and must not read the body; it may close it or ask for its
 	// statistics, which know nothing yet of what this Read brought. No limit and
-	// no Close waits for it, but the Read does. It cannot be written in JSON.
+	// no Close waits for it, but the Read does, or with Hold the RoundTrip. It
+	// cannot be written in JSON.
 	Classify func(Event) Class
 
 	// DropKeepalives removes keepalives from the bytes that the caller reads,
