@@ -29,9 +29,6 @@ type extraBudget struct {
 
 // extraOf returns the budget of the origin of req.
 func (e *Env) extraOf(req *http.Request) *extraBudget {
-	if req.URL == nil {
-		return e.extra.create(stateKey{})
-	}
 	return e.extra.of(nil, req)
 }
 

@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 )
@@ -100,8 +101,16 @@ func (e *Env) sender(r rank, next http.RoundTripper) sender {
 	return s.sender
 }
 
-// RoundTrip implements http.RoundTripper.
+var errNoURL = errors.New("the request has no URL")
+
+// RoundTrip implements http.RoundTripper. Behind it, every request has a URL.
 func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL == nil {
+		closeBody(req)
+		return nil, &Error{
+			Layer: s.rank.String(), Route: s.route, Retryable: true, Reason: ReasonNotRetryable, Err: errNoURL, local: true, told: true,
+		}
+	}
 	if s.rank > rankOpen {
 		if a := attemptFrom(req.Context()); a != nil && a.call.env == s.env {
 			if a, was, req := a.join(s.rank, req); a != nil {

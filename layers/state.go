@@ -131,6 +131,9 @@ func (k *keyed[T]) of(f policy.KeyFunc, req *http.Request) T {
 }
 
 func originOf(req *http.Request) stateKey {
+	if req.URL == nil { // Auth is asked before any layer that refuses it
+		return stateKey{}
+	}
 	scheme, host := req.URL.Scheme, req.URL.Host
 	if plain(scheme) && plain(host) && !strings.HasSuffix(host, ":80") && !strings.HasSuffix(host, ":443") {
 		return stateKey{scheme, host}

@@ -32,7 +32,7 @@ func (l *timeouts) send(a *attempt, req *http.Request) (*http.Response, error) {
 	now := c.env.now()
 	c.mu.Lock()
 	a.limits = &l.limits
-	a.secure = req.URL != nil && req.URL.Scheme == "https"
+	a.secure = req.URL.Scheme == "https"
 	a.enterPhase(phaseRead, now)
 	c.mu.Unlock()
 	if l.limits.Attempt > 0 {
