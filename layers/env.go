@@ -69,10 +69,15 @@ func (e *Env) ready() *Env {
 
 func (e *Env) now() instant { return e.Clock.Since(e.epoch) }
 
+func (e *Env) mocked() bool {
+	_, mock := e.Clock.(*clock.Mock)
+	return mock
+}
+
 // soon calls f once what else is due at this instant has been done, as far as the
 // clock can tell.
 func (e *Env) soon(f func()) {
-	if _, mock := e.Clock.(*clock.Mock); mock {
+	if e.mocked() {
 		go f() // its timers of no delay fire only when it is moved again
 		return
 	}
@@ -84,8 +89,17 @@ func (e *Env) soon(f func()) {
 // ticket returns a number larger than all before.
 func (e *Env) ticket() uint64 { return 1<<63 + e.drawn.Add(1) }
 
-// instant converts a point in time, time converts back.
-func (e *Env) instant(t time.Time) instant { return t.Sub(e.epoch) }
+// instant converts a point in time, time converts back. A time of day, such as one
+// that was read from a text, is as far away as the clock says now: it may have been
+// set since the epoch.
+func (e *Env) instant(t time.Time) instant {
+	// Round strips the reading of a monotonic clock.
+	monotonic := t != t.Round(0) //nolint:revive // Equal does not tell.
+	if monotonic || e.mocked() { // a mock that moves meanwhile would be read twice
+		return t.Sub(e.epoch)
+	}
+	return after(e.now(), t.Sub(e.Clock.Now()))
+}
 
 func (e *Env) time(i instant) time.Time { return e.epoch.Add(i) }
 
