@@ -7,7 +7,8 @@ import (
 )
 
 // ByOrigin shares state among the requests to one scheme, host and port. Case
-// does not matter, and a default port equals none.
+// does not matter, a default port equals none, and a dot at the end of the host says
+// nothing.
 func ByOrigin(r *http.Request) string {
 	scheme, host := strings.ToLower(r.URL.Scheme), strings.ToLower(r.URL.Host)
 	switch scheme {
@@ -16,6 +17,7 @@ func ByOrigin(r *http.Request) string {
 	case "https":
 		host = strings.TrimSuffix(host, ":443")
 	}
+	host = strings.Replace(strings.TrimSuffix(host, "."), ".:", ":", 1)
 	return scheme + "://" + host
 }
 

@@ -461,6 +461,10 @@ func TestByOrigin(t *testing.T) {
 		"https://[2001:db8::443]/":    "https://[2001:db8::443]",
 		"https://[2001:DB8::1]:443/":  "https://[2001:db8::1]",
 		"https://u:p@example.com/?q=": "https://example.com",
+		"http://example.com./":        "http://example.com",
+		"http://example.com.:80/":     "http://example.com",
+		"http://Example.com.:8080/":   "http://example.com:8080",
+		"http://[::ffff:1.2.3.4]:80/": "http://[::ffff:1.2.3.4]",
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 		if err != nil {

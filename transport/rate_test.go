@@ -303,6 +303,8 @@ func TestRateKeys(t *testing.T) {
 			wantTook(t, do(c, tr, request(t, t.Context(), "GET", u, nil)), 0)
 		}
 		// One origin, however it is written.
-		wantTook(t, do(c, tr, request(t, t.Context(), "GET", "http://A.example:80/x", nil)), time.Second)
+		for _, u := range []string{"http://A.example:80/x", "http://a.example./", "http://a.example.:80/"} {
+			wantTook(t, do(c, tr, request(t, t.Context(), "GET", u, nil)), time.Second)
+		}
 	})
 }
