@@ -1,7 +1,8 @@
 // Package layers holds the layers that a call passes, and what they share: the
 // [Call], its attempts, the [Event]s that they tell an [Observer], and the
 // [Error] that a call ends in. Each layer also works alone. Package transport
-// puts them together by a policy.
+// puts them together by a policy. It is package policy that validates settings; the
+// constructors here take them as they are.
 //
 // # Order
 //

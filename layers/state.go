@@ -45,6 +45,7 @@ type keyed[T Handle] struct {
 	mu      sync.Mutex
 	create  func(k stateKey) T
 	numbers any // that create gives to a state
+	changed int // how often they have changed
 	ring    []*kept[T]
 	hand    int
 	over    *kept[T] // the overflow state; nil: there has been none
@@ -86,7 +87,10 @@ func (k *keyed[T]) set(s policy.Settings) (rest func()) {
 	k.mu.Lock()
 	numbers := k.kind.numbers(s)
 	same := k.numbers == numbers
-	k.numbers = numbers
+	if !same {
+		k.numbers = numbers
+		k.changed++
+	}
 	k.create = func(key stateKey) T { return k.kind.make(k.env, k.id, key, s) }
 	k.mu.Unlock()
 	var todo []func()
@@ -155,11 +159,11 @@ func plain(s string) bool {
 
 func (k *keyed[T]) add(key stateKey) T {
 	k.mu.Lock()
-	create, numbers := k.create, k.numbers
+	create, changed := k.create, k.changed
 	k.mu.Unlock()
 	state := create(key) // a store may take its time
 	k.mu.Lock()
-	if k.numbers != numbers { // and they may have changed meanwhile
+	if k.changed != changed { // and the numbers may have changed meanwhile
 		k.mu.Unlock()
 		return k.add(key)
 	}
