@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/benbjohnson/clock"
+
 	"github.com/weir-go/weir/clocktest"
 	"github.com/weir-go/weir/layers"
 	"github.com/weir-go/weir/policy"
@@ -56,6 +58,36 @@ func TestNoBodyLeavesTheContext(t *testing.T) {
 	})
 }
 
+// TestContextOfAnEndedCall: nor does a call on it go before others, as one does
+// that another call waits for.
+func TestContextOfAnEndedCall(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(204).Times(3))
+		tr := newTransport(t, c, up, settings(policy.Settings{Rate: policy.Rate{PerSecond: 1}}))
+		ended := get(t, c, tr)
+		first := make(chan result)
+		go func() { first <- get(t, c, tr) }()
+		time.Sleep(time.Millisecond)
+		later := do(c, tr, request(t, ended.resp.Request.Context(), "GET", url, nil))
+		wantTook(t, <-first, time.Second)
+		wantTook(t, later, 2*time.Second-time.Millisecond)
+	})
+}
+
+// TestZeroDeadline: the zero time is long past on a mock clock too.
+func TestZeroDeadline(t *testing.T) {
+	c := clock.NewMock()
+	tr := newTransport(t, c, clocktest.NewUpstream(t, c, clocktest.Reply(204)), policy.Policy{})
+	if _, err := tr.RoundTrip(request(t, t.Context(), "GET", url, nil)); err != nil {
+		t.Fatal(err)
+	}
+	c.Add(time.Hour)
+	_, err := tr.RoundTrip(request(t, layers.WithDeadline(t.Context(), time.Time{}), "GET", url, nil))
+	if e := wantTimeout(t, err, layers.PhaseDeadline); e.Limit != 0 {
+		t.Errorf("the limit is %v", e.Limit)
+	}
+}
+
 // TestContentlessBody: over HTTP/2, headers that promise no content need not end
 // the stream. What ends it is waited for, with its trailers.
 func TestContentlessBody(t *testing.T) {
@@ -66,7 +98,7 @@ func TestContentlessBody(t *testing.T) {
 			http.NewResponseController(rw).Flush()
 			time.Sleep(time.Second)
 			rw.Header().Set("X-Sum", "42")
-		}), settings(policy.Settings{Stream: policy.Stream{Enabled: policy.On}, InFlight: policy.InFlight{Max: 1}}))
+		}), settings(policy.Settings{Stream: policy.Stream{Enabled: policy.On, FirstContent: time.Second / 2}, InFlight: policy.InFlight{Max: 1}}))
 		for range 2 {
 			r := do(c, w, request(t, t.Context(), "DELETE", "https://api.test/", nil))
 			wantStatus(t, r, http.StatusNoContent)
