@@ -15,6 +15,8 @@ func rows() []row {
 			[]must{{added, 300}, {allocs, 2}}, yardstick{limited.name, added, 205}, inMemory(http.MethodGet, false, weir(three()), least, limited)},
 		{"loopback", "all layers, loopback HTTP/1.1 keep-alive",
 			[]must{{percent, 4}, {cpuTime, 1000}}, yardstick{byHand.name, percent, 9}, loopback(weir(phases()), least, byHand, failsafe)},
+		{"crowd", "64 goroutines over one budget, breaker and slot set, beside 64 stacks that share one short mutex",
+			[]must{{percent, 5}}, yardstick{}, crowd(weir(six()), byHand)},
 		{"retry", "503, then 200, no backoff: one connection, every body closed",
 			[]must{{added, 1200}, {allocs, 9}}, yardstick{retryable.name, added, 1075}, retried(weir(six()), retryable, byHand, failsafe, heimdall, restyClient)},
 		{"bytes-event", "guard by bytes, limits exact, one event a Read", []must{{speed, 3}, {allocs, 0}},
