@@ -37,7 +37,7 @@ type Options struct {
 // The limits may be shared by any number of bodies, and must not change. Their
 // Hold is for whoever can hold a response back, which Guard, given a body, cannot.
 func Guard(body io.ReadCloser, limits *Limits, o Options) *Body {
-	b := &Body{body: body, clock: o.Clock, ctx: o.Context, cancel: o.Cancel, sent: o.Sent}
+	b := &Body{body: body, clock: o.Clock, ctx: o.Context, cancel: o.Cancel, sent: o.Sent, alarm: Never}
 	if b.clock == nil {
 		b.clock = clock.New()
 	}
@@ -59,12 +59,13 @@ type Body struct {
 	cancel func(error)
 	sent   time.Time
 
-	reads sync.Mutex // held during a Read
-
 	mu      sync.Mutex // protects what follows; never held while user code runs or upstream is read
 	monitor Monitor
 	timer   *clock.Timer
-	alarm   time.Duration // when timer fires; 0: it does not
+	alarm   time.Duration // when timer fires, or Never
+	turn    *sync.Cond    // that a Read hands over; nil: none ever waited for its turn
+	queued  int32         // Reads that wait for theirs
+	reading bool          // a Read has its turn
 	closed  bool
 }
 
@@ -81,13 +82,35 @@ func (b *Body) now() time.Duration { return b.clock.Since(b.sent) }
 // is exceeded returns as soon as that of the body does, for which the request is
 // cancelled; one that waits for Classify returns once that does.
 func (b *Body) Read(p []byte) (int, error) {
-	b.reads.Lock()
-	defer b.reads.Unlock()
-	for {
-		if n, err := b.begin(p); n > 0 || err != nil || len(p) == 0 {
-			return n, err
+	b.mu.Lock()
+	if b.reading {
+		b.queue()
+	}
+	b.reading = true
+	free := false
+	defer func() { // also of a panic, of upstream or in Classify
+		if free {
+			b.mu.Lock()
 		}
+		b.leave()
+		b.mu.Unlock()
+	}()
+	for {
+		if !b.closed {
+			if n := b.monitor.Take(p); n > 0 {
+				return n, nil
+			}
+		}
+		if b.monitor.err != nil || len(p) == 0 {
+			return 0, b.monitor.err
+		}
+		now := b.now()
+		b.arm(b.monitor.Wait(now), now)
+		free = true
+		b.mu.Unlock()
 		n, err := b.body.Read(p[:min(len(p), maxRead)])
+		b.mu.Lock()
+		free = false
 		n, err = b.ended(p[:n], err)
 		if n > 0 || err != nil {
 			return n, err
@@ -95,29 +118,27 @@ func (b *Body) Read(p []byte) (int, error) {
 	}
 }
 
-// begin returns what there is without reading, and begins a wait if that is
-// nothing.
-func (b *Body) begin(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.closed {
-		if n := b.monitor.Take(p); n > 0 {
-			return n, nil
-		}
+// queue waits for a Read's turn, leave hands it over.
+func (b *Body) queue() {
+	if b.turn == nil {
+		b.turn = sync.NewCond(&b.mu)
 	}
-	if b.monitor.err != nil || len(p) == 0 {
-		return 0, b.monitor.err
+	b.queued++
+	b.turn.Wait()
+}
+
+func (b *Body) leave() {
+	if b.queued == 0 {
+		b.reading = false
+		return
 	}
-	now := b.now()
-	b.arm(b.monitor.Wait(now), now)
-	return 0, nil
+	b.queued--
+	b.turn.Signal()
 }
 
 // ended takes what a Read of upstream has returned. Bytes go to the caller before
 // an error does.
 func (b *Body) ended(p []byte, err error) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	now := b.now()
 	b.monitor.Bytes(p, now)
 	switch {
@@ -128,7 +149,7 @@ func (b *Body) ended(p []byte, err error) (int, error) {
 	}
 	b.disarm()
 	if b.monitor.Filters() {
-		return 0, nil // begin has what there is
+		return 0, nil // Take has what there is
 	}
 	if len(p) > 0 {
 		return len(p), nil
@@ -139,10 +160,13 @@ func (b *Body) ended(p []byte, err error) (int, error) {
 // arm sees to it that the timer fires no later than due. It is left to fire too
 // early rather than moved for every Read.
 func (b *Body) arm(due, now time.Duration) {
-	if due == Never || b.alarm != 0 && b.alarm <= due {
-		return
+	if due < b.alarm {
+		b.set(due, now)
 	}
-	b.alarm = max(due, 1)
+}
+
+func (b *Body) set(due, now time.Duration) {
+	b.alarm = due
 	switch wait := due - now; {
 	case wait <= 0:
 		if b.timer != nil {
@@ -160,7 +184,7 @@ func (b *Body) arm(due, now time.Duration) {
 func (b *Body) fire() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.alarm = 0
+	b.alarm = Never
 	switch due, now := b.monitor.Due(), b.now(); {
 	case b.monitor.err != nil || due == Never:
 	case now < due:

@@ -197,6 +197,75 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
+// Reads that come together have their turns in order, and a Close lets all go.
+func TestReadsQueue(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		body, b := guardScript(c, chatLimits, Options{})
+		results := make(chan string, 5)
+		for i := range cap(results) {
+			c.AfterFunc(time.Duration(i)*time.Millisecond, func() {
+				p := make([]byte, 10)
+				n, err := b.Read(p)
+				results <- fmt.Sprint(i, " ", string(p[:n]), " ", err)
+			})
+		}
+		for i, data := range []string{"a", "b", "c"} {
+			c.Sleep(s)
+			if len(results) != i {
+				t.Errorf("%d Reads have returned after %v", len(results), c.Elapsed())
+			}
+			body.arrive(arrival{data: data})
+		}
+		c.Sleep(s)
+		b.Close()
+		c.Sleep(s)
+		closed := " " + http.ErrBodyReadAfterClose.Error()
+		for _, want := range []string{"0 a <nil>", "1 b <nil>", "2 c <nil>", "3 " + closed, "4 " + closed} {
+			if got := <-results; got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+	})
+}
+
+// panics is a body whose first Read panics.
+type panics struct{ chunked }
+
+func (p *panics) Read(b []byte) (int, error) {
+	if p.chunks[0] == "" {
+		p.chunks = p.chunks[1:]
+		panic("upstream")
+	}
+	return p.chunked.Read(b)
+}
+
+// A panic of upstream, or in a classifier, holds nothing up that comes after it.
+func TestPanics(t *testing.T) {
+	for _, chunks := range [][]string{{"", word}, {"data: panic\n\n", word}} {
+		l := &Limits{Classify: func(e Event) Class {
+			if string(e.Data) == "panic" {
+				panic("classifier")
+			}
+			return Content
+		}}
+		b := Guard(&panics{chunked{chunks}}, l, Options{Header: header("sse")})
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			_, _ = b.Read(make([]byte, 100))
+		}()
+		if n, err := b.Read(make([]byte, 100)); n != len(word) || err != nil || b.Stats().Contents != 1 {
+			t.Errorf("%d, %v; %+v", n, err, b.Stats())
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestReadOfNothing(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		_, b := guardScript(c, chatLimits, Options{})

@@ -379,7 +379,11 @@ func (m *Monitor) piece(k pieceKind, raw []byte, e *event) {
 }
 
 // pass lets bytes through that are not looked at.
-func (m *Monitor) pass(p []byte) { m.piece(setting, p, nil) }
+func (m *Monitor) pass(p []byte) {
+	if m.extra != nil { // else nobody wants them
+		m.piece(setting, p, nil)
+	}
+}
 
 // event takes an event and returns its class.
 func (m *Monitor) event(e *event) Class {
