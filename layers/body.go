@@ -168,22 +168,27 @@ func (b *body) expired() error {
 // beginRead starts the clock of one Read, unless the attempt has expired.
 func (b *body) beginRead() error {
 	a, c := b.a, b.a.call
+	var now instant
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	if b.timed() && (c.heard || a.limits != nil && a.limits.Read > 0) { // else nobody asks for it
+		now = c.env.now()
+	}
+	expired := b.begin(now)
+	c.mu.Unlock()
+	return expired
+}
+
+// begin does that at an instant. The mutex must be held.
+func (b *body) begin(now instant) error {
 	if expired := b.expired(); expired != nil {
 		return expired
 	}
-	if b.timed() && !a.settled {
+	if a := b.a; b.timed() && !a.settled {
 		a.reading = true
-		timed, seen := a.limits != nil && a.limits.Read > 0, c.heard
-		if !timed && !seen {
-			return nil
-		}
-		now := c.env.now()
-		if seen {
+		if a.call.heard {
 			a.mark().readSince = now
 		}
-		if timed {
+		if a.limits != nil && a.limits.Read > 0 {
 			a.enterPhase(phaseBody, now)
 		}
 	}
@@ -192,14 +197,25 @@ func (b *body) beginRead() error {
 
 // endRead stops it, and returns what expired meanwhile.
 func (b *body) endRead() error {
-	b.a.call.mu.Lock()
-	defer b.a.call.mu.Unlock()
-	if b.timed() {
-		if r := b.a.rare; b.a.reading && b.a.call.heard {
-			r.longest = max(r.longest, b.a.call.env.now()-r.readSince)
+	c := b.a.call
+	var now instant
+	c.mu.Lock()
+	if c.heard && b.timed() {
+		now = c.env.now()
+	}
+	expired := b.endAt(now)
+	c.mu.Unlock()
+	return expired
+}
+
+// endAt does that at an instant. The mutex must be held.
+func (b *body) endAt(now instant) error {
+	if a := b.a; b.timed() {
+		if a.reading && a.call.heard {
+			a.rare.longest = max(a.rare.longest, now-a.rare.readSince)
 		}
-		b.a.reading = false
-		b.a.leavePhase()
+		a.reading = false
+		a.leavePhase()
 	}
 	return b.expired()
 }

@@ -55,22 +55,22 @@ type guard struct {
 
 	reads sync.Mutex // held during a Read
 
-	mu      sync.Mutex // for what follows; not held while the body is read or classified, and taken before the call's
+	mu      *sync.Mutex // the call's, for what follows; not held while the body is read or classified
 	monitor stream.Monitor
 	began   bool // its first content was told
 	failed  bool // its failure was told
 	open    bool // that it is open was told
 
-	due instant // of the present wait; under the call's mutex
+	due instant // of the present wait
 
 	prefix []byte // what was held back of the body
 }
 
 func (l *streamGuard) send(a *attempt, req *http.Request) (*http.Response, error) {
 	c := a.call
-	g := &guard{limits: l.limits, sent: l.env.now()}
+	g := &guard{limits: l.limits, sent: l.env.now(), mu: &c.mu}
 	g.monitor.Start(l.limits)
-	g.monitor.Under(&g.mu)
+	g.monitor.Under(g.mu)
 	c.mu.Lock()
 	a.guard = g
 	if first := l.limits.FirstContent; first < min(c.end, c.ctxEnd)-c.start { // else it is cut
@@ -114,20 +114,17 @@ func (a *attempt) guardBody(g *guard, b *body, resp *http.Response) {
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return
 	}
-	g.mu.Lock()
-	g.monitor.Answered(resp.Header, c.env.now()-g.sent)
-	g.open = g.limits.Hold != policy.On && g.limits.FirstContent > 0
-	open := g.open
-	g.mu.Unlock()
 	resp.Body = guardedBody{b}
 	if g.limits.DropKeepalives == policy.On { // fewer bytes may come out than go in
 		resp.ContentLength = -1
 		resp.Header.Del("Content-Length")
 	}
 	c.mu.Lock()
+	g.monitor.Answered(resp.Header, c.env.now()-g.sent)
+	g.open = g.limits.Hold != policy.On && g.limits.FirstContent > 0
 	g.due = never
 	b.guard, g.resp = g, resp
-	a.guard, a.open, a.guarded = g, open, true
+	a.guard, a.open, a.guarded = g, g.open, true
 	if b != &a.response {
 		a.mark().again = g
 	}
@@ -265,53 +262,38 @@ func (b *body) readGuarded(p []byte) (int, error) {
 
 // beginGuarded begins a wait, unless there is something to return without one.
 func (b *body) beginGuarded(p []byte) (n int, err error, over bool) {
-	a, g := b.a, b.guard
-	g.mu.Lock()
+	g, c := b.guard, b.a.call
+	c.mu.Lock()
 	if !b.shut.Load() {
 		n = g.monitor.Take(p)
 	}
-	if n > 0 || len(p) == 0 {
-		g.mu.Unlock()
-		return n, nil, true
-	}
-	if b.err != nil || g.monitor.Err() != nil {
-		end := g.monitor.Err()
-		g.mu.Unlock()
-		return 0, b.endStream(end), true
-	}
-	now := a.call.env.now()
-	due := g.monitor.Wait(now - g.sent)
-	g.mu.Unlock()
-	if expired := b.beginRead(); expired != nil {
-		return 0, b.endStream(expired), true
-	}
-	c := a.call
-	c.mu.Lock()
-	g.due = never
-	if due != stream.Never {
-		g.due = after(g.sent, due)
-		c.arm(g.due, now)
+	err = g.monitor.Err()
+	if n == 0 && len(p) > 0 && b.err == nil && err == nil {
+		now := c.env.now()
+		if err = b.begin(now); err == nil {
+			g.due = after(g.sent, g.monitor.Wait(now-g.sent))
+			c.arm(g.due, now)
+			c.mu.Unlock()
+			return 0, nil, false
+		}
 	}
 	c.mu.Unlock()
-	return 0, nil, false
+	if n > 0 || len(p) == 0 {
+		return n, nil, true
+	}
+	return 0, b.endStream(err), true
 }
 
 // endGuarded takes what a Read has returned. Bytes go to the caller before an
 // error does.
 func (b *body) endGuarded(p []byte, err error) (int, error) {
-	a, g := b.a, b.guard
-	a.call.mu.Lock()
-	g.due = never
-	a.call.mu.Unlock()
-	switch expired := b.endRead(); {
-	case err == nil:
-		err = expired
-	case err == io.EOF && !b.complete(expired):
+	if err == io.EOF && !b.complete(nil) {
 		err = errCut
 	}
-	n := g.take(a, p, err)
-	if n.began || n.opened || n.failed != nil || n.gap > 0 {
-		a.hear(n)
+	var n news
+	b.take(&n, p, err)
+	if !n.over && (n.began || n.opened || n.failed != nil || n.gap > 0) {
+		b.a.hear(&n)
 	}
 	switch {
 	case n.filters:
@@ -336,20 +318,14 @@ type news struct {
 	failed  *stream.FailureError
 	gap     time.Duration // that has ended
 	under   stream.StallKind
+	over    bool // the attempt has ended, perhaps while a classifier made them wait
 	filters bool
 	end     error
 }
 
-// hear passes news on, unless the attempt has ended while a classifier made them
-// wait.
-func (a *attempt) hear(n news) {
-	a.call.mu.Lock()
-	over := a.settled
-	a.call.mu.Unlock()
-	if over {
-		return
-	}
-	if n.gap > 0 && a.call.env.gaps {
+// hear passes news on.
+func (a *attempt) hear(n *news) {
+	if n.gap > 0 {
 		a.emit(Event{Kind: KindGap, Phase: PhaseGap, Wait: n.gap, Gap: n.under})
 	}
 	if n.opened {
@@ -367,18 +343,28 @@ func (a *attempt) hear(n news) {
 	}
 }
 
-// take tells the monitor what a Read has returned. It may call a classifier of
-// the user's, and holds no lock then.
-func (g *guard) take(a *attempt, p []byte, err error) (n news) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	m := &g.monitor
-	n.at = a.call.env.now() - g.sent
+// take ends a wait, and tells the monitor what the Read has returned. It may call
+// a classifier of the user's, and holds no lock then.
+func (b *body) take(n *news, p []byte, err error) {
+	a, g := b.a, b.guard
+	c, m := a.call, &g.monitor
+	c.mu.Lock()
+	defer c.mu.Unlock() // also after a panic in the classifier
+	now := c.env.now()
+	g.due = never
+	switch expired := b.endAt(now); {
+	case err == nil:
+		err = expired
+	case err == io.EOF && expired != nil && !b.whole:
+		err = errCut
+	}
+	n.at = now - g.sent
 	m.Bytes(p, n.at)
 	switch {
-	case err == io.EOF || err == errCut && m.Stats().Finished:
+	case err == nil:
+	case err == io.EOF, err == errCut && m.Stats().Finished:
 		m.EOF(n.at)
-	case err != nil:
+	default:
 		m.Fail(err, n.at)
 	}
 	n.began = m.Began() && !g.began
@@ -388,9 +374,10 @@ func (g *guard) take(a *attempt, p []byte, err error) (n news) {
 	}
 	n.opened = !g.open && (n.began || n.failed != nil || m.Stats().Finished)
 	g.began, g.failed, g.open = g.began || n.began, g.failed || n.failed != nil, g.open || n.opened
-	n.gap, n.under = m.Ended()
-	n.filters, n.end = m.Filters(), m.Err()
-	return n
+	if c.env.gaps {
+		n.gap, n.under = m.Ended()
+	}
+	n.over, n.filters, n.end = a.settled, m.Filters(), m.Err()
 }
 
 // opaque reports that the first content is only the first byte: events could
@@ -436,8 +423,6 @@ func (g *guard) leave(a *attempt) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.monitor.Fail(http.ErrBodyReadAfterClose, a.call.env.now()-g.sent)
-	a.call.mu.Lock()
-	defer a.call.mu.Unlock()
 	if a.guard == g {
 		a.guard = nil
 	}
@@ -461,19 +446,16 @@ func (a *attempt) expire(g *guard) {
 // expireGuard returns how the stream has ended just now; nil: it has not.
 func (a *attempt) expireGuard(g *guard) error {
 	c := a.call
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if a.guard != g || a.expired != nil || a.settled || g.monitor.Err() != nil {
 		return nil
 	}
-	end := g.monitor.Expire(c.env.now() - g.sent)
+	now := c.env.now()
+	end := g.monitor.Expire(now - g.sent)
 	if end == nil {
-		if due := g.monitor.Due(); due != stream.Never {
-			g.due = after(g.sent, due)
-			c.arm(g.due, c.env.now())
-		}
+		g.due = after(g.sent, g.monitor.Due())
+		c.arm(g.due, now)
 		return nil
 	}
 	if stall, ok := end.(*stream.StallError); ok { //nolint:errorlint // As above.
@@ -538,13 +520,11 @@ func (g *guard) holds() bool {
 // first content, and that another attempt may mend.
 func (a *attempt) streamFailure() *stream.FailureError {
 	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
 	g := a.guard
-	a.call.mu.Unlock()
 	if g == nil || g.limits.Hold != policy.On {
 		return nil
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	if f := g.monitor.Failure(); f != nil && f.Retryable && !g.monitor.Began() {
 		return f
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -175,3 +176,70 @@ func (b *signaled) Read(p []byte) (int, error) {
 }
 
 func (*signaled) Close() error { return nil }
+
+// counted is a clock that counts how often it is read.
+type counted struct {
+	clock.Clock
+	reads int
+}
+
+func (c *counted) Now() time.Time {
+	c.reads++
+	return c.Clock.Now()
+}
+
+func (c *counted) Since(t time.Time) time.Duration {
+	c.reads++
+	return c.Clock.Since(t)
+}
+
+// TestReadsOfTheClock: they are most of what a Read of a body costs.
+func TestReadsOfTheClock(t *testing.T) {
+	guard := func(e *layers.Env) layers.Layer { return layers.StreamGuard(e, policy.Stream{}) }
+	timeouts := func(e *layers.Env) layers.Layer { return layers.Timeouts(e, policy.Timeouts{}) }
+	untimed := func(e *layers.Env) layers.Layer { return layers.Timeouts(e, policy.Timeouts{Read: policy.Off}) }
+	observer := layers.ObserverFunc(func(context.Context, layers.Event) {})
+	for _, c := range []struct {
+		name     string
+		observer layers.Observer
+		stack    []func(*layers.Env) layers.Layer
+		want     int // a Read
+	}{
+		{"guarded", nil, []func(*layers.Env) layers.Layer{guard, timeouts}, 2},
+		{"guarded and observed", observer, []func(*layers.Env) layers.Layer{guard, timeouts}, 2},
+		{"timed", nil, []func(*layers.Env) layers.Layer{timeouts}, 1},
+		{"observed", observer, []func(*layers.Env) layers.Layer{timeouts}, 2},
+		{"untimed", nil, []func(*layers.Env) layers.Layer{untimed}, 0},
+	} {
+		k := &counted{Clock: clock.New()}
+		env := &layers.Env{Clock: k, Observer: c.observer}
+		base := layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			body := io.NopCloser(iotest.OneByteReader(strings.NewReader(strings.Repeat(word, 3))))
+			h := http.Header{"Content-Type": {"text/event-stream"}}
+			return &http.Response{StatusCode: 200, Header: h, ContentLength: -1, Body: body, Request: req}, nil
+		})
+		var stack []layers.Layer
+		for _, l := range c.stack {
+			stack = append(stack, l(env))
+		}
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		resp, err := layers.Chain(base, stack...).RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := make([]byte, 10)
+		read := func(n int) {
+			for range n {
+				if _, err := resp.Body.Read(p); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		read(len(word)) // and with it the first content
+		before := k.reads
+		if read(len(word)); k.reads-before != c.want*len(word) {
+			t.Errorf("%s: %d in %d Reads, want %d for each", c.name, k.reads-before, len(word), c.want)
+		}
+		resp.Body.Close()
+	}
+}
