@@ -110,6 +110,8 @@ type attempt struct {
 	pays     bool // into Call.extra
 	extra    bool // it is taken out of that
 	asked    bool // a layer of the user's wants one more send
+	inside   bool // another send, which a layer of the user's holds
+	received bool // perhaps, is a send that was made inside this one
 
 	limits   *policy.Timeouts // nil: no phase is timed
 	since    instant          // when the phase began
@@ -204,7 +206,10 @@ func (a *attempt) carry(req *http.Request) *http.Request {
 // sibling returns a further attempt, under a context derived from base. counted
 // says that it is part of a send that counts already.
 func (a *attempt) sibling(base context.Context, counted bool) *attempt {
-	b := &attempt{counted: counted} // the call may end it as soon as it is one of its attempts
+	b := &attempt{counted: counted, inside: a.inside} // the call may end it as soon as it is one of its attempts
+	if counted {
+		b.sent = MaybeSent
+	}
 	b.Context, b.cancel = context.WithCancelCause(base)
 	c := a.call
 	c.mu.Lock()
@@ -223,7 +228,7 @@ func (a *attempt) successor() *attempt {
 		c.mu.Unlock()
 		return a.sibling(a.base, false)
 	}
-	b := &attempt{Context: a.Context, cancel: a.cancel, borrows: true}
+	b := &attempt{Context: a.Context, cancel: a.cancel, borrows: true, inside: a.inside}
 	b.init(c, a.base)
 	c.mu.Unlock()
 	return b
@@ -464,7 +469,7 @@ func provenUnsent(err error) bool {
 		case *tls.CertificateVerificationError, x509.UnknownAuthorityError:
 			return true, true
 		case *Error:
-			unsent := e.told && e.Sent == Unsent
+			unsent := e.told && e.Sent == Unsent && e.Retryable
 			return unsent, unsent
 		}
 		return false, false

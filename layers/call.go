@@ -496,7 +496,7 @@ func (c *Call) told(e *Error) *Error {
 	if t.Reason == ReasonDeadline && t.Owner == "" {
 		t.Deadline, t.Owner = c.due()
 	}
-	t.Retryable = t.Sent == Unsent || c.safe
+	t.Retryable = c.safe || t.Sent == Unsent && !c.first.received
 	return &t
 }
 

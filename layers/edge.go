@@ -157,6 +157,7 @@ func (e *edge) back(a *attempt, w way, req *http.Request, resp *http.Response, e
 		a.unclosed()
 		err = a.failure(err, e.rank, a.passes.Load() == w.passes)
 		a.abandonDial()
+		a.outside(err)
 		o := a.failed(e.rank, err)
 		a.call.mu.Lock()
 		if a.arrive(w) {
@@ -169,6 +170,7 @@ func (e *edge) back(a *attempt, w way, req *http.Request, resp *http.Response, e
 	if resp.Request == nil {
 		resp.Request = req
 	}
+	a.outside(nil)
 	from := a.answered(w, resp.StatusCode)
 	if from.innermost {
 		a.turns.listen(a.call.env, resp) // before what the send holds is free for others
@@ -190,6 +192,22 @@ func (e *edge) back(a *attempt, w way, req *http.Request, resp *http.Response, e
 		a.settle(*result)
 	}
 	return resp, nil
+}
+
+// outside notes that the server may have received a send, with those that it is
+// inside of: an error of theirs then proves nothing, since the layer of the user's
+// that made it may make several.
+func (a *attempt) outside(err error) {
+	c := a.call
+	e, ours := err.(*Error) //nolint:errorlint // Anything else is the caller's.
+	if !a.inside || ours && e.Sent == Unsent {
+		return
+	}
+	for o := attemptFrom(a.base); o != nil && o.call == c; o = attemptFrom(o.base) {
+		c.mu.Lock()
+		o.received = o.received || a.counted
+		c.mu.Unlock()
+	}
 }
 
 // failed is the outcome of a send that came back with err.

@@ -147,6 +147,7 @@ func (a *attempt) join(r rank, req *http.Request) (_ *attempt, was rank, _ *http
 	}
 	if held { // by a layer of the user's, whose context an abort must not end, or cannot
 		a, was = a.sibling(req.Context(), counted), rankOpen
+		a.inside = true
 		req = a.carry(req)
 	}
 	return a, was, req

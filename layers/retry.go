@@ -185,7 +185,7 @@ func (l *retry) judge(a *attempt, body *replay, n int, resp *http.Response, err 
 			return no, ReasonNotRetryable, nil
 		case !again:
 			return no, "", nil
-		case !c.isSafe() && (e == nil || e.Sent != Unsent):
+		case !a.unsent(e) && !c.isSafe():
 			return no, ReasonNotSafe, nil
 		}
 	}
@@ -341,6 +341,13 @@ func (e *Error) hopeless() bool {
 
 // final reports an error after which no further send can help.
 func (e *Error) final() bool { return e.local || e.Phase == PhaseDeadline }
+
+// unsent reports that e, nil for a response, is proof that nothing was sent.
+func (a *attempt) unsent(e *Error) bool {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	return e != nil && e.Sent == Unsent && !a.received
+}
 
 func (c *Call) isSafe() bool {
 	c.mu.Lock()

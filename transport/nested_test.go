@@ -913,6 +913,66 @@ func TestProofOfAnother(t *testing.T) {
 	})
 }
 
+// TestProofBehindALayer: a layer of the user's between two of ours proves nothing
+// of what the send came to.
+func TestProofBehindALayer(t *testing.T) {
+	pass := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) { return next.RoundTrip(req) })
+	for name, list := range map[string]func(env *layers.Env) []layers.Layer{
+		"inside": func(env *layers.Env) []layers.Layer {
+			return []layers.Layer{layers.Deadline(env, 0), pass, layers.Retry(env, noWait)}
+		},
+		"outside": func(env *layers.Env) []layers.Layer {
+			return []layers.Layer{layers.Retry(env, noWait), pass, layers.CircuitBreaker(env, policy.StateID{}, policy.Breaker{})}
+		},
+		"both": func(env *layers.Env) []layers.Layer {
+			return []layers.Layer{layers.Deadline(env, 0), pass, layers.Retry(env, noWait), pass, layers.Timeouts(env, policy.Timeouts{})}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				env := &layers.Env{Clock: c}
+				sends := 0
+				base := layers.RoundTripperFunc(func(*http.Request) (*http.Response, error) {
+					sends++
+					return nil, clocktest.ErrReset
+				})
+				e := wantError(t, do(c, layers.Chain(base, list(env)...), request(t, t.Context(), "POST", url, nil)).err)
+				equal(t, "what was sent", e.Sent, layers.MaybeSent)
+				equal(t, "the number of sends", sends, 1)
+			})
+		})
+	}
+}
+
+// TestProofOfTheLastSend: nor does it prove anything of a call, or of an attempt, that
+// the last send of such a layer came to nothing, if there was one before.
+func TestProofOfTheLastSend(t *testing.T) {
+	twice := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err == nil {
+			resp.Body.Close()
+		}
+		return next.RoundTrip(again(req))
+	})
+	for name, first := range map[string]clocktest.Step{"lost": clocktest.Fail(io.ErrUnexpectedEOF), "answered": clocktest.Reply(503)} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				env := &layers.Env{Clock: c}
+				second := clocktest.FailDial(clocktest.ErrRefused)
+				for _, rt := range []http.RoundTripper{
+					newTransport(t, c, clocktest.NewUpstream(t, c, first, second), retrying(policy.Retry{MaxAttempts: 1}), outer(twice)),
+					layers.Chain(clocktest.NewUpstream(t, c, first, second), layers.Retry(env, noWait), twice, layers.Timeouts(env, policy.Timeouts{})),
+				} {
+					e := wantError(t, do(c, rt, request(t, t.Context(), "POST", url, strings.NewReader("x"))).err)
+					if e.Sent != layers.Unsent || e.Retryable {
+						t.Errorf("sent %v, retryable %v", e.Sent, e.Retryable)
+					}
+				}
+			})
+		})
+	}
+}
+
 // TestSendsBeside: a layer of the user's that sends each request twice at once, on
 // the context of the call. Whichever comes first is the call's, and nothing is left
 // in the end.
