@@ -93,8 +93,7 @@ func (s *wrongClock) store(set ...func(*redis.Options)) *redis.Store {
 	}
 	client := s.server.client()
 	client.AddHook(s.hook)
-	// A copy of the client, for a timeout of its own, would be without the hook.
-	store := redis.New(struct{ goredis.UniversalClient }{client}, opts)
+	store := redis.New(client, opts)
 	s.t.Cleanup(func() { store.Close() })
 	return store
 }

@@ -67,6 +67,11 @@ type Options struct {
 	Clock clock.Clock
 }
 
+// subscriber is what news is heard by.
+type subscriber interface {
+	Subscribe(ctx context.Context, channels ...string) *goredis.PubSub
+}
+
 // Change says whether Redis can be asked.
 type Change struct {
 	Up        bool
@@ -77,7 +82,8 @@ type Change struct {
 // Store keeps budgets and circuits in Redis. It is safe for concurrent use.
 type Store struct {
 	opts   Options
-	client goredis.UniversalClient
+	client goredis.Cmdable // for commands, with the user's hooks
+	news   subscriber
 	clock  clock.Clock
 	epoch  time.Time
 	prefix string
@@ -134,25 +140,27 @@ func (w weakPointer[T, P]) handle() handle {
 // finds its node.
 var braces = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 
-// New returns a store on a client, which it does not close. It starts a few
-// goroutines, which end with Close.
+// New returns a store on a client, which it does not close. The hooks that the
+// client has by then see the store's commands. It starts a few goroutines, which
+// end with Close.
+//
+// A connection that hangs is given up after twice Options.Timeout, if the client is
+// a *redis.Client, but not before 100 ms. Another client gives it up after its own
+// timeouts: make them short, since Redis is not asked anew before.
 func New(client goredis.UniversalClient, opts Options) *Store {
 	opts.Namespace = cmp.Or(opts.Namespace, "weir")
 	opts.Timeout = cmp.Or(opts.Timeout, 50*time.Millisecond)
 	opts.Lease = cmp.Or(opts.Lease, 2*time.Second)
 	s := &Store{
-		opts: opts, client: client, clock: opts.Clock, prefix: "weir:{" + braces.Replace(opts.Namespace) + "}:", proc: rand.Text(),
+		opts: opts, client: client, news: client, clock: opts.Clock, prefix: "weir:{" + braces.Replace(opts.Namespace) + "}:", proc: rand.Text(),
 		kick: make(chan struct{}, 1), step: make(chan struct{}, 1),
 		handles: map[string]weakHandle{}, dirty: map[*bucket]struct{}{}, ill: map[*circuit]struct{}{},
 	}
 	if s.clock == nil {
 		s.clock = clock.New()
 	}
-	// Where it can be had, a connection that hangs is given up soon.
-	if c, ok := client.(interface {
-		WithTimeout(d time.Duration) *goredis.Client
-	}); ok {
-		s.client = c.WithTimeout(max(2*opts.Timeout, 100*time.Millisecond))
+	if c, ok := client.(*goredis.Client); ok { // no wrapper, which would be left out
+		s.news, s.client = timed(c, max(2*opts.Timeout, 100*time.Millisecond))
 	}
 	s.env.Clock = s.clock
 	s.epoch = s.clock.Now()
@@ -346,7 +354,7 @@ func (s *Store) tell() {
 
 // listen hears what other processes tell.
 func (s *Store) listen() {
-	sub := s.client.Subscribe(s.ctx, s.channel())
+	sub := s.news.Subscribe(s.ctx, s.channel())
 	defer sub.Close()
 	news := sub.ChannelWithSubscriptions() // which connects anew by itself
 	for {
