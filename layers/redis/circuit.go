@@ -357,7 +357,7 @@ func (c *circuit) know(ctx context.Context) {
 	c.mu.Lock()
 	first := c.first
 	c.mu.Unlock()
-	if first == nil {
+	if first == nil || c.s.down.Load() {
 		return
 	}
 	if _, err := first.await(ctx); err != nil && ctx.Err() != nil {

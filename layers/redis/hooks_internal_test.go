@@ -22,9 +22,9 @@ func (idle) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Proces
 func TestSilent(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		network := clocktest.NewNetwork(t)
-		network.Listen("redis.test:6379")
+		network.Listen("192.0.2.1:6379")
 		client := goredis.NewClient(&goredis.Options{
-			Addr: "redis.test:6379", Dialer: network.DialContext, ReadTimeout: time.Hour, MaxRetries: -1,
+			Addr: "192.0.2.1:6379", Dialer: network.DialContext, ReadTimeout: time.Hour, MaxRetries: -1,
 		})
 		defer client.Close()
 		client.AddHook(idle{})
