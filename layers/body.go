@@ -154,12 +154,20 @@ func (b *body) Close() error {
 // be held.
 func (b *body) timed() bool { return !b.outer && b.answer == b.a.answers }
 
-// expired returns what stops a Read. A body that a layer of the user's made is
-// read on if a phase expired: the layer may have made up for it. The mutex must
-// be held.
+// expired returns what stops a Read. The mutex must be held.
 func (b *body) expired() error {
+	if b.a.expired == nil {
+		return nil
+	}
+	return b.stopped()
+}
+
+// stopped does that once a limit of the attempt has expired. A body that a layer
+// of the user's made is read on if that was a phase's: the layer may have made up
+// for it.
+func (b *body) stopped() error {
 	e := b.a.expired
-	if e == nil || b.outer && e.Phase != PhaseDeadline {
+	if b.outer && e.Phase != PhaseDeadline {
 		return nil
 	}
 	return b.a.call.told(e)
