@@ -24,6 +24,8 @@ const (
 	maxBuckets = 32      // a route; the default of MaxBuckets
 	maxName    = 256     // bytes of a name
 	maxLive    = 1 << 16 // calls that have not ended
+
+	maxRedirects = 256 // that may yet be followed
 )
 
 // A Recorder is a [layers.Observer] that measures the calls of a transport. The
@@ -37,7 +39,8 @@ const (
 // A call counts as a success if its last response has a status below 400 and its
 // body was read without an error until its end, or until the caller closed it.
 // What connects, headers, contents and gaps took counts if their own attempt was
-// a success. A redirect is a success of its attempt, and its call goes on.
+// a success. A redirect is a success of its attempt; its call goes on if it is
+// followed, and else has succeeded too.
 //
 // Phases are told only by a stack with timeouts. Without, connects are not
 // measured, and headers count from the sending of the request.
@@ -56,9 +59,10 @@ type Recorder struct {
 	groups  map[string]map[string]*slot // by route and bucket
 	nGroups int
 
-	live    sync.Map // of *layers.Call to *call
-	nLive   atomic.Int64
-	skipped atomic.Uint64
+	live      sync.Map // of *layers.Call to *call
+	nLive     atomic.Int64
+	skipped   atomic.Uint64
+	redirects redirects
 }
 
 // slot is a group that calls are being added to.
@@ -133,8 +137,7 @@ func (r *Recorder) Observe(ctx context.Context, e layers.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e.Kind == layers.KindEnd {
-		c.ended = true
-		c.group.finish(c, e.At)
+		r.end(c, e)
 	} else {
 		c.note(e)
 	}
@@ -157,6 +160,8 @@ func (r *Recorder) begin(ctx context.Context, of *layers.Call, e layers.Event) {
 		c.group.outcomes.Calls++
 		c.group.arrivals.add(e.At)
 		c.group.mu.Unlock()
+	} else {
+		r.redirects.follow(c.begun)
 	}
 	if r.nLive.Add(1) > maxLive {
 		r.nLive.Add(-1)
@@ -164,6 +169,17 @@ func (r *Recorder) begin(ctx context.Context, of *layers.Call, e layers.Event) {
 		return
 	}
 	r.live.Store(of, c)
+}
+
+// end takes the end of a call.
+func (r *Recorder) end(c *call, e layers.Event) {
+	c.ended = true
+	switch {
+	case c.result != redirected:
+		c.group.finish(c, e.At)
+	case e.Status != http.StatusSwitchingProtocols: // after which come no hops
+		r.redirects.add(redirect{c.group, c.begun, e.At.Sub(c.begun)})
+	}
 }
 
 // Skipped returns how many calls were not measured because too many others had
@@ -225,6 +241,8 @@ func name(s string) string {
 func (r *Recorder) Snapshot() *Snapshot {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+	r.redirects.mu.Lock()
+	defer r.redirects.mu.Unlock()
 	s := &Snapshot{groups: map[Group]*record{}}
 	for route, buckets := range r.groups {
 		for bucket, slot := range buckets {
@@ -233,6 +251,11 @@ func (r *Recorder) Snapshot() *Snapshot {
 				s.record(Group{route, bucket}).merge(&slot.record)
 			}
 			slot.mu.Unlock()
+			for _, o := range r.redirects.list {
+				if o.group == slot {
+					s.record(Group{route, bucket}).succeed(Call, o.took)
+				}
+			}
 		}
 	}
 	return s
@@ -460,11 +483,10 @@ func (s *slot) finish(c *call, at time.Time) {
 	}
 	switch c.result {
 	case succeeded:
-		s.outcomes.Succeeded++
 		if whole == Opening { // a response that was no stream
 			whole = Call
 		}
-		s.sample(whole).Done.Add(took)
+		s.succeed(whole, took)
 		if whole == Stream {
 			s.sample(Opening).Done.Add(c.opened.Sub(c.begun))
 		}
@@ -481,6 +503,6 @@ func (s *slot) finish(c *call, at time.Time) {
 		s.outcomes.Refused++
 	case nothing: // the caller gave up before anything was sent
 		s.outcomes.GivenUp++
-	case redirected:
+	case redirected: // see redirects
 	}
 }

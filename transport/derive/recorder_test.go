@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -343,8 +344,7 @@ func TestOutcomesAddUp(t *testing.T) {
 			for i := range 10 {
 				group.Go(func() {
 					for range 30 {
-						// Not at the very instant of a redirect, when there is no outcome.
-						ctx, cancel := c.WithTimeout(t.Context(), 500500*time.Microsecond+ms(9000))
+						ctx, cancel := c.WithTimeout(t.Context(), 500*time.Millisecond+ms(9000))
 						req, _ := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 						resp, err := []*transport.Transport{tr, view}[i%2].Client().Do(req)
 						if err == nil {
@@ -384,6 +384,57 @@ func TestRedirected(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 	})
+}
+
+// TestNotFollowed: a redirect that goes to the caller is the outcome of its call,
+// however many of them there are.
+func TestNotFollowed(t *testing.T) {
+	for name, client := range map[string]func(*transport.Transport) func(*http.Request) (*http.Response, error){
+		"by a client that wants to see it": func(tr *transport.Transport) func(*http.Request) (*http.Response, error) {
+			c := tr.Client()
+			c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+			return c.Do
+		},
+		"without a client": func(tr *transport.Transport) func(*http.Request) (*http.Response, error) { return tr.RoundTrip },
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				const calls = maxRedirects + 10
+				up := clocktest.NewUpstream(t, c, clocktest.Reply(302).Header("Location", "/v2").After(time.Second).
+					Chunks(clocktest.Chunk{After: 2 * time.Second, Data: "moved"}).Times(calls))
+				r := new(Recorder)
+				do := client(over(t, c, r, up, policy.Settings{}))
+				for i := range uint64(calls) {
+					req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+					resp, err := do(req)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if o := r.Snapshot().Outcomes(chat); o != (Outcomes{Calls: i + 1, Succeeded: i}) {
+						t.Fatalf("%+v before the body ends", o)
+					}
+					_, _ = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+				}
+				s := r.Snapshot()
+				want(t, s, chat, Headers, slices.Repeat(list(1), calls), nil, 0)
+				want(t, s, chat, Call, slices.Repeat(list(3), calls), nil, 0)
+				if o := s.Outcomes(chat); o != (Outcomes{Calls: calls, Succeeded: calls}) || r.nLive.Load() != 0 || len(r.redirects.list) > maxRedirects {
+					t.Errorf("%+v, %d live, %d redirects", o, r.nLive.Load(), len(r.redirects.list))
+				}
+			})
+		})
+	}
+}
+
+// TestUpgraded: a connection that was upgraded is no part of its call.
+func TestUpgraded(t *testing.T) {
+	r := new(Recorder)
+	c := &call{group: new(slot), result: redirected}
+	r.end(c, layers.Event{Kind: layers.KindEnd, Status: http.StatusSwitchingProtocols})
+	if len(r.redirects.list) > 0 || c.group.samples != nil {
+		t.Error("it counts")
+	}
 }
 
 // TestClosedEarly: a caller that closes the body has had what it wanted.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weir-go/weir/stream"
 )
@@ -91,8 +92,9 @@ func (s *Sample) merge(o *Sample) {
 	s.Failed = plus(s.Failed, o.Failed)
 }
 
-// Outcomes counts calls. A redirected one has the outcome of its last hop, and none
-// if the caller does not follow the redirect, or gives up between two hops.
+// Outcomes counts calls. A redirected one has the outcome of its last hop; a redirect
+// that the caller does not follow is a success, also of one that gives up between two
+// hops. One that a 101 has upgraded has none.
 type Outcomes struct {
 	Calls     uint64 `json:"calls"`     // that began
 	Succeeded uint64 `json:"succeeded"` // with a body read as far as the caller wanted
@@ -128,6 +130,11 @@ func (r *record) sample(q Quantity) *Sample {
 		r.samples[q] = s
 	}
 	return s
+}
+
+func (r *record) succeed(whole Quantity, took time.Duration) {
+	r.outcomes.Succeeded++
+	r.sample(whole).Done.Add(took)
 }
 
 func (r *record) merge(o *record) {
