@@ -13,9 +13,11 @@ import (
 // idle is a hook that does nothing.
 type idle struct{}
 
-func (idle) DialHook(next goredis.DialHook) goredis.DialHook                                  { return next }
-func (idle) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook                         { return next }
-func (idle) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook { return next }
+func (idle) DialHook(next goredis.DialHook) goredis.DialHook          { return next }
+func (idle) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
+func (idle) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
 
 // TestSilent: of a Redis that accepts and says nothing, each command is given up
 // soon, also by a client that has hooks and much patience.
