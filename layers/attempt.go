@@ -469,8 +469,7 @@ func provenUnsent(err error) bool {
 		case *tls.CertificateVerificationError, x509.UnknownAuthorityError:
 			return true, true
 		case *Error:
-			unsent := e.told && e.Sent == Unsent && e.Retryable
-			return unsent, unsent
+			return e.Sent == Unsent && e.Retryable, e.told
 		}
 		return false, false
 	})

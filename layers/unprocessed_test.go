@@ -27,7 +27,8 @@ func TestProofOfSeveralErrors(t *testing.T) {
 	reset := &net.OpError{Op: "read", Err: io.ErrUnexpectedEOF}
 	authority := x509.UnknownAuthorityError{}
 	refused, goaway := streamError{Code: refusedStream}, errors.New("http2: Transport received GOAWAY from server ErrCode:0")
-	told := &Error{Sent: Unsent, told: true, Err: reset}
+	told := &Error{Sent: Unsent, Retryable: true, told: true, Err: reset}
+	last := &Error{Sent: Unsent, told: true, Err: dial}
 	for _, test := range []struct {
 		of   string
 		is   func(error) bool
@@ -39,6 +40,7 @@ func TestProofOfSeveralErrors(t *testing.T) {
 		{"one dial that failed in several ways", provenUnsent, &net.OpError{Op: "dial", Err: errors.Join(reset, io.EOF)}, true},
 		{"a certificate", provenUnsent, fmt.Errorf("a send: %w", authority), true},
 		{"a call that sent nothing", provenUnsent, fmt.Errorf("mint: %w", told), true},
+		{"a call whose last send was not sent", provenUnsent, fmt.Errorf("a send: %w", last), false},
 		{"a read", provenUnsent, reset, false},
 		{"a read and a dial", provenUnsent, errors.Join(reset, dial), false},
 		{"a dial and a read", provenUnsent, fmt.Errorf("%w, after %w", dial, reset), false},
