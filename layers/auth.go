@@ -110,7 +110,7 @@ type making struct {
 
 func (l *auth) roundTrip(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 	if l.unusable != nil {
-		closeBody(req)
+		envOf(req.Context()).closeBody(req)
 		return nil, &Error{Layer: rankInner.String(), Reason: ReasonNotRetryable, Err: l.unusable, local: true}
 	}
 	resp, err := l.send(next, req)
@@ -127,7 +127,7 @@ func (l *auth) send(next http.RoundTripper, req *http.Request) (*http.Response, 
 	ctx := req.Context()
 	token, err := l.get(ctx)
 	if err != nil {
-		closeBody(req)
+		envOf(ctx).closeBody(req)
 		return nil, err
 	}
 	signed := req.WithContext(ctx) // which shares the trailers that are set while the body is read
@@ -159,6 +159,14 @@ func (l *auth) concerns(req *http.Request) bool {
 	return first != nil && first.URL != nil && originOf(first) == originOf(req)
 }
 
+// envOf returns the environment of the stack that ctx belongs to.
+func envOf(ctx context.Context) *Env {
+	if a := attemptFrom(ctx); a != nil {
+		return a.call.env
+	}
+	return defaultEnv
+}
+
 // refused drops a token, unless another has taken its place already.
 func (l *auth) refused(t *keptToken) {
 	l.mu.Lock()
@@ -170,10 +178,7 @@ func (l *auth) refused(t *keptToken) {
 
 // get returns the token that is kept, or one that is made now.
 func (l *auth) get(ctx context.Context) (*keptToken, error) {
-	env := defaultEnv
-	if a := attemptFrom(ctx); a != nil {
-		env = a.call.env
-	}
+	env := envOf(ctx)
 	for {
 		l.mu.Lock()
 		t := l.token

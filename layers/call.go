@@ -171,7 +171,7 @@ func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
 	e := s.env
 	parent := req.Context()
 	if err := callerEnded(parent); err != nil {
-		closeBody(req)
+		e.closeBody(req)
 		return nil, nil, err
 	}
 	c := &Call{
@@ -522,7 +522,7 @@ func (c *Call) finish(o outcome) {
 		c.env.release(alarm)
 	}
 	if unread {
-		closeBody(&c.first.req)
+		c.env.closeBody(&c.first.req)
 	}
 	if cancel := c.first.cancel; cancel != nil {
 		cancel(nil)
@@ -559,10 +559,4 @@ type onceClosed struct {
 func (b *onceClosed) Close() error {
 	b.once.Do(func() { b.err = b.ReadCloser.Close() })
 	return b.err
-}
-
-func closeBody(req *http.Request) {
-	if req.Body != nil {
-		_ = req.Body.Close()
-	}
 }

@@ -33,7 +33,7 @@ func (e *edge) send(a *attempt, req *http.Request) (*http.Response, error) {
 	way, err := a.leave(e.rank)
 	if err != nil {
 		if a.left() { // a layer of the user's, further out, handed the body down
-			closeBody(req)
+			a.call.env.closeBody(req)
 		}
 		returned = true
 		return nil, err
@@ -65,7 +65,7 @@ func (a *attempt) unclosed() {
 	u, counted := a.seldom().upload, a.counted
 	a.call.mu.Unlock()
 	for ; u != nil && !counted; u = u.prev {
-		_ = u.Close()
+		a.call.env.close(u)
 	}
 }
 
@@ -76,10 +76,10 @@ func (a *attempt) panicked(req *http.Request) {
 	u := a.seldom().upload
 	a.call.mu.Unlock()
 	if u == nil {
-		closeBody(req)
+		a.call.env.closeBody(req)
 	}
 	for ; u != nil; u = u.prev {
-		_ = u.Close()
+		a.call.env.close(u)
 	}
 }
 

@@ -106,7 +106,7 @@ var errNoURL = errors.New("the request has no URL")
 // RoundTrip implements http.RoundTripper. Behind it, every request has a URL.
 func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
-		closeBody(req)
+		s.env.closeBody(req)
 		return nil, &Error{
 			Layer: s.rank.String(), Route: s.route, Retryable: true, Reason: ReasonNotRetryable, Err: errNoURL, local: true, told: true,
 		}
@@ -117,7 +117,7 @@ func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
 				resp, err := s.send(a, req)
 				a.handOver(was, err == nil)
 				if err != nil && !a.left() { // nobody further in took the body
-					closeBody(req)
+					s.env.closeBody(req)
 				}
 				return resp, err
 			}

@@ -1,13 +1,11 @@
 package layers
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // replay gives each attempt the whole request body.
@@ -50,9 +48,9 @@ func (r *replay) next() (io.ReadCloser, error) {
 }
 
 // release lets the caller's body be closed once its last reader is.
-func (r *replay) release(c *Call) {
+func (r *replay) release(e *Env) {
 	if r.rec != nil {
-		r.rec.release(c)
+		r.rec.release(e)
 	}
 }
 
@@ -100,38 +98,26 @@ func (r *recorder) replace() error {
 	return nil
 }
 
-// closeGrace is how much longer than its call a Close of the caller's body is
-// waited for.
-const closeGrace = time.Millisecond
-
-func (r *recorder) release(c *Call) {
+func (r *recorder) release(e *Env) {
 	r.mu.Lock()
 	r.final = true
 	shut := r.current == nil || r.current.isShut
 	r.mu.Unlock()
-	if !shut {
-		return
-	}
-	closed := make(chan struct{})
-	go func() { // one that is stuck in a Read may answer only after it
-		defer close(closed)
-		r.close()
-	}()
-	select {
-	case <-closed:
-	case <-c.Done():
-		c.wait(context.Background(), closeGrace, closed)
+	if shut {
+		e.close(r)
 	}
 }
 
-func (r *recorder) close() {
+// Close closes the caller's body, once.
+func (r *recorder) Close() error {
 	r.mu.Lock()
 	closed := r.closed
 	r.closed = true
 	r.mu.Unlock()
-	if !closed {
-		_ = r.src.Close()
+	if closed {
+		return nil
 	}
+	return r.src.Close()
 }
 
 // recorded is one reading of the body.
@@ -208,7 +194,7 @@ func (b *recorded) Close() error {
 	final := b.r.final && b.r.current == b
 	b.r.mu.Unlock()
 	if final {
-		b.r.close()
+		return b.r.Close()
 	}
 	return nil
 }

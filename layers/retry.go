@@ -56,7 +56,7 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 	body := &a.replay
 	*body = replayOf(req, l.set.Buffer)
 	if body.rec != nil {
-		defer body.release(c)
+		defer body.release(l.env)
 		req = req.WithContext(req.Context())
 		req.Body, _ = body.rec.reader()
 	}
@@ -148,7 +148,7 @@ func (l *retry) resend(a *attempt, wait time.Duration, req *http.Request, body *
 	}
 	resp, err := l.next.send(b, again)
 	if err != nil && !b.left() { // a gate refused it
-		closeBody(again)
+		l.env.closeBody(again)
 		b.settle(outcome{err: err, abandoned: true})
 		if !a.asked {
 			c.account().resends.Add(-1)
