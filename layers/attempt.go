@@ -186,13 +186,21 @@ func (a *attempt) init(c *Call, base context.Context) {
 
 // Value finds the attempt, and whatever the caller's context holds.
 func (a *attempt) Value(key any) any {
-	if key == (callKey{}) || stream.IsGuardKey(key) {
-		return a
+	if found := a.known(key); found != nil {
+		return found
 	}
 	if v := a.traceValue(key); v != nil {
 		return v
 	}
 	return a.Context.Value(key)
+}
+
+// known returns the attempt itself, for the keys that it is found by.
+func (a *attempt) known(key any) any {
+	if key == (callKey{}) || stream.IsGuardKey(key) {
+		return a
+	}
+	return nil
 }
 
 func (a *attempt) Deadline() (time.Time, bool) { return a.call.Deadline() }

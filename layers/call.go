@@ -34,7 +34,7 @@ type Call struct {
 	extra    *extraBudget // that further sends are taken out of; nil: of none
 	ratio    float64      // that a first send pays into it
 	safe     bool         // the request may be sent twice
-	asked    bool         // RetryOnce was granted
+	asked    bool         // what RetryOnce asked for was sent
 	unread   bool         // nobody took charge of closing the request's body yet
 	lent     bool         // the body stays the call's to close
 	done     bool
@@ -92,7 +92,12 @@ func (c *Call) endContext() {
 }
 
 // Value finds the call, and whatever the caller's context holds.
-func (c *Call) Value(key any) any { return c.first.Value(key) }
+func (c *Call) Value(key any) any {
+	if found := c.first.known(key); found != nil {
+		return found
+	}
+	return c.context().Value(key) // whose end and cause are the call's
+}
 
 // Deadline returns the earlier of the policy's deadline, a job's and the
 // caller's context's.
@@ -453,8 +458,8 @@ type afterwards struct {
 
 // Value finds the attempt, and whatever the caller's context holds.
 func (c afterwards) Value(key any) any {
-	if key == (callKey{}) {
-		return c.a
+	if found := c.a.known(key); found != nil {
+		return found
 	}
 	return c.Context.Value(key)
 }

@@ -196,7 +196,16 @@ type witness attempt
 func (*witness) Deadline() (at time.Time, ok bool) { return at, false }
 func (*witness) Done() <-chan struct{}             { return nil }
 func (*witness) Err() error                        { return nil }
-func (w *witness) Value(key any) any               { return (*attempt)(w).Value(key) }
+
+// Value has the values of the caller's context alone: what an observer sends is not
+// the attempt's to time, and the end of the attempt not its cause.
+func (w *witness) Value(key any) any {
+	a := (*attempt)(w)
+	if found := a.known(key); found != nil {
+		return found
+	}
+	return context.WithoutCancel(a.base).Value(key)
+}
 
 func (a *attempt) emit(e Event) {
 	if a.call.heard {

@@ -143,7 +143,11 @@ func (l *retry) resend(a *attempt, wait time.Duration, req *http.Request, body *
 	b.retry, b.askable, b.extra = l, body, true
 	again := b.carry(req)
 	again.Body = fresh
-	if !a.asked {
+	if a.asked {
+		c.mu.Lock()
+		c.asked = true
+		c.mu.Unlock()
+	} else {
 		c.account().resends.Add(1)
 	}
 	resp, err := l.next.send(b, again)
@@ -399,7 +403,7 @@ func RetryOnce(ctx context.Context, reason string) bool {
 		c.setReason(ReasonBudget)
 		return false
 	}
-	c.asked, a.asked = true, true
+	a.asked = true
 	return true
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -303,6 +304,60 @@ func TestCallOutlivesASend(t *testing.T) {
 }
 
 type mark struct{}
+
+// TestCallAsAContext: what is derived from a call ends with it, at the cost of no
+// goroutine, and has no cause before.
+func TestCallAsAContext(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.NoReply(), clocktest.Reply(200).Body("x"))
+		tr := newTransport(t, c, up, settings(policy.Settings{Timeouts: policy.Timeouts{Read: time.Second}, Retry: noWait}))
+		resp, err := tr.RoundTrip(request(t, context.WithValue(t.Context(), mark{}, "here"), "GET", url, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := callOf(t, resp)
+		if cause := context.Cause(call); cause != nil {
+			t.Errorf("the cause is that of a send: %v", cause)
+		}
+		before := runtime.NumGoroutine()
+		ctx, cancel := context.WithCancel(call)
+		defer cancel()
+		equal(t, "the number of goroutines", runtime.NumGoroutine(), before)
+		equal(t, "a value", ctx.Value(mark{}), any("here"))
+		if found, _ := layers.CallFrom(ctx); found != call {
+			t.Error("the call is not found")
+		}
+		resp.Body.Close()
+		if ctx.Err() == nil || context.Cause(call) == nil {
+			t.Error("it goes on")
+		}
+	})
+}
+
+// TestObserverSends: what an observer sends on the context that it is given is no
+// part of the attempt, whose phases and proofs it would confuse.
+func TestObserverSends(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		collector := clocktest.NewNetwork(t).Transport()
+		defer collector.CloseIdleConnections()
+		var causes []error
+		base := layers.RoundTripperFunc(func(*http.Request) (*http.Response, error) { return nil, clocktest.ErrReset })
+		tr := newTransport(t, c, base, policy.Policy{}, observer(func(ctx context.Context, _ layers.Event) {
+			if _, err := collector.RoundTrip(request(t, ctx, "GET", "http://nobody.test/", nil)); err == nil {
+				t.Error("somebody answered")
+			}
+			if err := context.Cause(ctx); err != nil {
+				causes = append(causes, err)
+			}
+		}))
+		e := wantError(t, do(c, tr, request(t, t.Context(), "POST", url, nil)).err)
+		equal(t, "what was sent", e.Sent, layers.MaybeSent)
+		equal(t, "the number of attempts", e.Attempts, 1)
+		if len(causes) > 0 {
+			t.Errorf("contexts that never end have causes: %v", causes)
+		}
+	})
+}
 
 // TestCallEndsWithItsDeadline: and with its caller's context.
 func TestCallEndsWithItsDeadline(t *testing.T) {

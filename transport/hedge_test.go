@@ -372,3 +372,33 @@ func TestFailedFirstFreesItsSlot(t *testing.T) {
 		wantStatus(t, get(t, c, tr), 200)
 	})
 }
+
+// TestHedgesAskOnce: of two sends whose layers each ask for one more, either may
+// win. There is one.
+func TestHedgesAskOnce(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		var n atomic.Int32
+		refused := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			nth := n.Add(1)
+			resp, err := next.RoundTrip(req)
+			if nth > 2 {
+				return resp, err
+			}
+			if nth == 1 {
+				time.Sleep(time.Millisecond) // it asks last, and wins
+			}
+			if !layers.RetryOnce(req.Context(), "refused") {
+				t.Errorf("send %d gets no other", nth)
+			}
+			if nth == 2 {
+				time.Sleep(time.Second)
+			}
+			return resp, err
+		})
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(401).After(2*time.Second), clocktest.Reply(401).After(time.Second), clocktest.Reply(200))
+		r := get(t, c, newTransport(t, c, up, hedging(policy.Hedge{Delay: time.Second}), inner(refused)))
+		wantStatus(t, r, 200)
+		equal(t, "the number of requests", len(up.Requests()), 3)
+		time.Sleep(time.Minute)
+	})
+}

@@ -162,3 +162,22 @@ func TestStatsOfHiddenNested(t *testing.T) {
 		equal(t, "the contents", statsOf(t, resp).Contents, 1)
 	})
 }
+
+// TestStatsOfHiddenHeld: what was kept of a stream that failed is the outcome if there
+// is no turn for another send. It has its statistics though its call is over.
+func TestStatsOfHiddenHeld(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, events("event: error\n", `data: {"type":"error","error":{"type":"overloaded_error"}}`, "\n\n"))
+		s := policy.Settings{Stream: limits, Retry: noWait, Rate: policy.Rate{PerSecond: 0.1, Burst: 1, MaxWait: policy.Off}}
+		s.Stream.Enabled, s.Stream.Hold, s.Deadline = policy.On, policy.On, time.Hour
+		resp, err := hide(newTransport(t, c, up, settings(s)).RoundTrip(request(t, t.Context(), "GET", url, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if callOf(t, resp).Err() == nil {
+			t.Error("the call goes on")
+		}
+		drain(resp)
+		equal(t, "the dialect", statsOf(t, resp).Dialect, "anthropic")
+	})
+}
