@@ -33,6 +33,7 @@ import (
 )
 
 //ci:args -rounds 1 -slice 1ms
+//ci:race
 
 func main() {
 	var o options

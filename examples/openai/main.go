@@ -21,6 +21,8 @@ import (
 	"github.com/weir-go/weir/transport"
 )
 
+//ci:race
+
 // table guards the streams of one endpoint. What else the client sends has the
 // usual treatment.
 var table = policy.Policy{

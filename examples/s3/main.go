@@ -23,6 +23,8 @@ import (
 	"github.com/weir-go/weir/transport"
 )
 
+//ci:race
+
 // part is how large the parts of an upload are.
 const part = 1 << 20
 

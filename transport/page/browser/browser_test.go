@@ -28,6 +28,8 @@ import (
 	"github.com/weir-go/weir/transport/page"
 )
 
+//ci:race
+
 const evil = `<script>document.title="pwned"</script><img src=x onerror=alert(1)>`
 
 // site is a transport with traffic, and its page.
