@@ -10,8 +10,10 @@
 // others took there. The times are those of this machine once they are
 // multiplied by how much longer it takes here, in the same run.
 //
-// Least is what a copy of the request, a context of its own and a body that ends
-// it cost by themselves, without which nothing can end a call.
+// Least is what nothing can do without: to end a call, a copy of the request, a
+// context of its own and a body that ends it; for exact limits on a stream, two
+// readings of the clock a Read. What these took on that machine is what the limit of
+// the guard's row was made of, and so it goes by them.
 //
 // Only figures of one run compare. In each round every subject has a slice of
 // time, so that what else the machine does falls on all of them, and what is

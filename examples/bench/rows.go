@@ -20,7 +20,7 @@ func rows() []row {
 		{"retry", "503, then 200, no backoff: one connection, every body closed",
 			[]must{{added, 1200}, {allocs, 9}}, yardstick{retryable.name, added, 1075}, retried(weir(six()), retryable, byHand, failsafe, heimdall, restyClient)},
 		{"bytes-event", "guard by bytes, limits exact, one event a Read", []must{{speed, 3}, {allocs, 0}},
-			yardstick{watched.name, speed, 2.6}, read(false, byBytes, watched)},
+			yardstick{timed.name, speed, 3.7}, read(false, byBytes, timed, watched)},
 		{"bytes-4k", "the same, 4 KiB a Read", []must{{speed, 15}, {allocs, 0}},
 			yardstick{watched.name, speed, 35}, read(true, byBytes, watched)},
 		{"framing-event", "guard with framing, one event a Read", []must{{speed, 2.5}, {allocs, 0}},

@@ -125,6 +125,22 @@ var watched = reader{"time.AfterFunc, reset a Read", func(body io.ReadCloser, bu
 	}
 }}
 
+// timed reads the clock before and after each Read, and nothing else: the least
+// that limits cost which are exact, and count only while a Read waits.
+var timed = reader{least.name, func(body io.ReadCloser, buf []byte) error {
+	start, waited := time.Now(), time.Duration(0)
+	for {
+		began := time.Since(start)
+		_, err := body.Read(buf)
+		waited = max(waited, time.Since(start)-began)
+		if err == io.EOF && waited < time.Minute {
+			return body.Close()
+		} else if err != nil {
+			return err
+		}
+	}
+}}
+
 // decoder gives out events, and has no limits.
 var decoder = reader{"openai-go decoder", func(body io.ReadCloser, _ []byte) error {
 	d := ssestream.NewDecoder(&http.Response{Header: sse, Body: body})
