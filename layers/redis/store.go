@@ -144,9 +144,9 @@ var braces = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 // client has by then see the store's commands. It starts a few goroutines, which
 // end with Close.
 //
-// A connection that hangs is given up after twice Options.Timeout, if the client is
-// a *redis.Client, but not before 100 ms. Another client gives it up after its own
-// timeouts: make them short, since Redis is not asked anew before.
+// A connection that hangs is given up after twice Options.Timeout, but not before
+// 100 ms, if the client is go-redis's *Client. Another client, also one around it,
+// has its own timeouts: make them short, since Redis is not asked anew before.
 func New(client goredis.UniversalClient, opts Options) *Store {
 	opts.Namespace = cmp.Or(opts.Namespace, "weir")
 	opts.Timeout = cmp.Or(opts.Timeout, 50*time.Millisecond)
