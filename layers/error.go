@@ -74,7 +74,8 @@ const (
 //
 // An Error is a timeout if a limit of the stack expired or if Err is one. A
 // timeout is context.DeadlineExceeded and os.ErrDeadlineExceeded to errors.Is,
-// never context.Canceled. The text holds no URL, header or body.
+// never context.Canceled, and a [net.Error] to errors.As. The text holds no URL,
+// header or body.
 type Error struct {
 	// Layer is the layer that ended the call: "outer" or "inner" for one of the
 	// user's, "base" for what came from below all of them.
@@ -175,6 +176,10 @@ func (e *Error) Timeout() bool {
 	var t interface{ Timeout() bool }
 	return e.timeout || errors.As(e.Err, &t) && t.Timeout()
 }
+
+// Temporary reports what Timeout does. It makes an Error a [net.Error], as the
+// timeouts of net/http are.
+func (e *Error) Temporary() bool { return e.Timeout() }
 
 // Is makes a timeout context.DeadlineExceeded and os.ErrDeadlineExceeded.
 func (e *Error) Is(target error) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -136,6 +137,9 @@ func wantTimeout(t *testing.T, err error, phase layers.Phase) *layers.Error {
 	}
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		t.Errorf("%v: must be context.DeadlineExceeded and not context.Canceled", err)
+	}
+	if n := net.Error(nil); !errors.As(err, &n) || !n.Timeout() {
+		t.Errorf("%v: must be a net.Error that is a timeout", err)
 	}
 	return e
 }
