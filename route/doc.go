@@ -64,6 +64,8 @@
 //     segment of a pattern no other one, where ServeMux takes it for a wildcard.
 //   - An empty method is GET, and CONNECT is like any other.
 //   - A blank at the start, and ? and # in a path, are refused: a pattern has no query.
+//     So are * in a path and a segment that begins with a colon, which elsewhere are
+//     wildcards and here would match nothing that was meant: as text they are %2A and %3A.
 //
 // # Concurrency
 //

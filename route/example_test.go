@@ -25,7 +25,7 @@ func ExampleParse() {
 	// Output:
 	// POST api.example.com/v1/{model}/generate
 	// POST api.example.com /v1/{model}/generate
-	// malformed pattern "GET https://api.example.com/", at offset 4: a port is missing; remove the colon, and any scheme
+	// malformed pattern "GET https://api.example.com/", at offset 4: a pattern has no scheme; remove https://
 	// true 4
 }
 

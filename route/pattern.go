@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"net/netip"
@@ -67,6 +68,9 @@ func Parse(s string) (Pattern, error) {
 		return fail("no path; end in / to match every path")
 	}
 	host := todo[:slash]
+	if strings.HasSuffix(host, ":") && strings.HasPrefix(todo[slash:], "//") {
+		return fail(fmt.Sprintf("a pattern has no scheme; remove %s//", host))
+	}
 	if reason := checkHost(host); reason != "" {
 		return fail(reason)
 	}
@@ -100,6 +104,12 @@ func parseSegment(text string, last bool) (_ segment, reason string) {
 	}
 	if i := strings.IndexAny(text, "?#"); i >= 0 {
 		return segment{}, fmt.Sprintf("a pattern has no query or fragment; in a path, write %c as %%%X", text[i], text[i])
+	}
+	if strings.Contains(text, "*") { // a glob, which would match nothing
+		return segment{}, "* is no wildcard in a path; end in / for all that lies below, write {name} for a segment, and %2A for the character"
+	}
+	if name, found := strings.CutPrefix(text, ":"); found {
+		return segment{}, fmt.Sprintf("%s is no wildcard; write {%s}, or %%3A%s for the text", text, cmp.Or(name, "name"), name)
 	}
 	if !strings.Contains(text, "{") {
 		if strings.Contains(text, "%") {
@@ -136,7 +146,10 @@ func checkHost(host string) (reason string) {
 	}
 	name, port, found := cutPort(host)
 	if found && port == "" {
-		return "a port is missing; remove the colon, and any scheme"
+		return "a port is missing; remove the colon"
+	}
+	if found && name == "" {
+		return "a port has no host before it; name the host too, or neither"
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); found && (err != nil || port[0] == '0') {
 		return fmt.Sprintf("%q is no port; write a number from 1 to 65535", port)

@@ -336,7 +336,7 @@ func TestAuthIsForItsHosts(t *testing.T) {
 		tr := newTransport(t, c, clocktest.NewUpstream(t, c), policy.Policy{}, inner(layers.Auth(&mint{c: c}, "https://api.example")))
 		r := do(c, tr, request(t, t.Context(), "POST", "https://api.example/", body.open("x")))
 		e := wantError(t, r.err)
-		if equal(t, "the reason", e.Reason, layers.ReasonNotRetryable); !strings.Contains(r.err.Error(), "a port is missing") {
+		if equal(t, "the reason", e.Reason, layers.ReasonNotRetryable); !strings.Contains(r.err.Error(), "has no scheme") {
 			t.Errorf("got %v", r.err)
 		}
 		body.check(t)
