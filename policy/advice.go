@@ -30,8 +30,9 @@ func (a *advisor) say(format string, args ...any) {
 func (a *advisor) advise() {
 	attempts, hedges := a.sends()
 	length, limit := a.attempt()
-	a.draw(attempts, length, limit)
-	a.fit(attempts, length, limit)
+	race := a.race(hedges, length)
+	a.draw(attempts, race, length, limit)
+	a.fit(attempts, race, length, limit)
 	a.amplify(attempts, hedges)
 	a.trips()
 	a.occupy()
@@ -57,8 +58,15 @@ func (a *advisor) sends() (attempts, hedges int) {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
 		return attempts, hedges
 	}
-	a.say("a %s that may have reached the server is not sent again, though Retry.MaxAttempts is %d; give it an Idempotency-Key, or set Retry.Idempotent",
-		a.request.Method, attempts)
+	var though []string
+	if attempts > 1 {
+		though = append(though, fmt.Sprintf("Retry.MaxAttempts is %d", attempts))
+	}
+	if hedges > 0 {
+		though = append(though, fmt.Sprintf("Hedge.Max is %d", hedges))
+	}
+	a.say("a %s that may have reached the server is not sent again, though %s; give it an Idempotency-Key, or set Retry.Idempotent",
+		a.request.Method, strings.Join(though, " and "))
 	return 1, 0
 }
 
@@ -73,6 +81,21 @@ func (a *advisor) attempt() (length time.Duration, limit string) {
 		length, limit = t, "Timeouts.Attempt"
 	}
 	return max(length, 0), limit
+}
+
+// race returns when the sends of an attempt begin, since it began: each hedge
+// after the delay, or as soon as a send has failed.
+func (a *advisor) race(hedges int, length time.Duration) []time.Duration {
+	sends := []time.Duration{0}
+	for failed := 0; len(sends) <= hedges; {
+		at := sends[len(sends)-1] + a.Hedge.Delay
+		if end := sends[failed] + length; length > 0 && end < at {
+			at = end
+			failed++
+		}
+		sends = append(sends, at)
+	}
+	return sends
 }
 
 // wait returns the longest backoff after the n-th attempt.
@@ -100,13 +123,22 @@ func (a *advisor) worthwhile(left time.Duration) bool {
 }
 
 // draw makes the timeline.
-func (a *advisor) draw(attempts int, length time.Duration, limit string) {
+func (a *advisor) draw(attempts int, race []time.Duration, length time.Duration, limit string) {
 	var now time.Duration
 	step := func(format string, args ...any) {
 		a.timeline = append(a.timeline, Step{now.String(), fmt.Sprintf(format, args...)})
 	}
+	send := 0
 	for n := 1; ; n++ {
-		step("send %d", n)
+		began, hedge := now, ""
+		for _, after := range race {
+			if now = began + after; a.Deadline > 0 && now >= a.Deadline {
+				break
+			}
+			send++
+			step("send %d%s", send, hedge)
+			hedge = ", a hedge"
+		}
 		switch {
 		case a.Deadline > 0 && (length == 0 || now+length >= a.Deadline):
 			now = a.Deadline
@@ -124,26 +156,28 @@ func (a *advisor) draw(attempts int, length time.Duration, limit string) {
 		}
 		wait := a.wait(n)
 		if left := a.Deadline - now - wait; !a.worthwhile(left) {
-			step("%s ends the call: a wait of %v would leave %v for send %d", limit, wait, max(left, 0), n+1)
+			step("%s ends the call: a wait of %v would leave %v for send %d", limit, wait, max(left, 0), send+1)
 			return
 		}
-		step("%s ends send %d; wait up to %v", limit, n, wait)
+		step("%s ends send %d; wait up to %v", limit, send, wait)
 		now += wait
 	}
 }
 
 // fit compares the attempts and the backoffs between them with the deadline.
-func (a *advisor) fit(attempts int, length time.Duration, limit string) {
+func (a *advisor) fit(attempts int, race []time.Duration, length time.Duration, limit string) {
 	if a.Deadline <= 0 || attempts == 1 {
 		return
 	}
+	last := race[len(race)-1]
+	whole := last + length
 	var waits time.Duration
 	fitting, room := 0, attempts
 	for n := 1; n <= attempts; n++ {
 		if n > 1 {
 			waits += a.wait(n - 1)
 		}
-		if time.Duration(n)*length+waits <= a.Deadline {
+		if time.Duration(n)*whole+waits <= a.Deadline {
 			fitting = n
 		}
 		if room == attempts && !a.worthwhile(a.Deadline-waits) {
@@ -156,13 +190,17 @@ func (a *advisor) fit(attempts int, length time.Duration, limit string) {
 	if fitting == attempts || length == 0 {
 		return
 	}
-	total := time.Duration(attempts)*length + waits
+	total := time.Duration(attempts)*whole + waits
 	remedy := fmt.Sprintf("raise Deadline to %v", total)
-	if each := ((a.Deadline - waits) / time.Duration(attempts)).Truncate(time.Millisecond); each > 0 {
+	if each := ((a.Deadline-waits)/time.Duration(attempts) - last).Truncate(time.Millisecond); each > 0 {
 		remedy += fmt.Sprintf(", or lower %s to %v", limit, each)
 	}
+	of := limit
+	if last > 0 {
+		of = "hedges and " + limit
+	}
 	a.say("%d of %d attempts fit the deadline of %v in full: %[2]d x %[4]v of %s and %v of backoff come to %v; to fit all, %s",
-		fitting, attempts, a.Deadline, length, limit, waits, total, remedy)
+		fitting, attempts, a.Deadline, whole, of, waits, total, remedy)
 }
 
 // amplify tells what one call may cost the server.
