@@ -45,7 +45,7 @@ func (l *circuitBreaker) send(a *attempt, req *http.Request) (*http.Response, er
 	a.circuit = l.states.of(l.key, req)
 	if wait, admitted := a.circuit.Admit(a, a.hedge, p); !admitted {
 		if a.hedge || !a.inProbeOf(a.circuit) {
-			return nil, a.refuse(circuitOpen(wait))
+			return nil, a.refuse(circuitOpen(a.circuit, wait))
 		}
 		*p = Pass{} // that probe has the verdict
 	}
@@ -68,10 +68,19 @@ func (a *attempt) inProbeOf(c Circuit) bool {
 	return false
 }
 
-var errCircuit = errors.New("the circuit is open")
+var (
+	errCircuit = errors.New("the circuit is open")
+	errForced  = errors.New("the circuit was opened by hand")
+)
 
-func circuitOpen(wait time.Duration) *Error {
-	return &Error{Layer: rankBreaker.String(), Phase: PhaseBreaker, RetryAfter: wait, Reason: ReasonCircuit, Err: errCircuit}
+func circuitOpen(c Circuit, wait time.Duration) *Error {
+	err := errCircuit
+	if by, ok := c.(interface{ Status() BreakerStatus }); ok && wait == 0 {
+		if s := by.Status(); s.Forced && s.State == StateOpen {
+			err = errForced
+		}
+	}
+	return &Error{Layer: rankBreaker.String(), Phase: PhaseBreaker, RetryAfter: wait, Reason: ReasonCircuit, Err: err}
 }
 
 // barred reports that the circuit of the attempt will still be open after a wait.
@@ -107,6 +116,9 @@ const (
 func (s State) String() string {
 	return [...]string{"", "closed", "half-open", "open"}[min(s, StateOpen)]
 }
+
+// MarshalText returns what String does, for JSON.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // Breaker is the circuit of one key. gobreaker's two-step breaker is its state
 // machine. It reads the real clock and cannot be told otherwise, so it is given
@@ -511,8 +523,8 @@ func (b *Breaker) show(ctx context.Context, now instant) {
 	if b.env.Observer == nil {
 		return
 	}
-	e := Event{Kind: KindBreaker, Phase: PhaseBreaker, At: b.env.time(now), State: s}
-	if s == StateOpen {
+	e := Event{Kind: KindBreaker, Phase: PhaseBreaker, At: b.env.time(now), State: s, Breaker: b}
+	if s == StateOpen && b.forced == 0 {
 		e.Wait = max(0, b.until-now)
 	}
 	if c, ok := CallFrom(ctx); ok {

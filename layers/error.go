@@ -35,6 +35,9 @@ func (s Sent) String() string {
 	return [...]string{"unsent", "maybe", "answered"}[min(s, Answered)]
 }
 
+// MarshalText returns what String does, for JSON.
+func (s Sent) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 // The reasons why a call was not sent again; see [Error] and [Call.Reason].
 const (
 	// ReasonDeadline: too little is left of the deadline for the wait that comes

@@ -46,7 +46,7 @@ const (
 	KindWaited   Kind = "waited"   // it is over, after Wait; see [Observer]
 	KindRefused  Kind = "refused"  // a limit of ours refused the call or the attempt
 	KindEnd      Kind = "end"      // the call ended, its body included, with Status or Err or both
-	KindBreaker  Kind = "breaker"  // a circuit went to State, for Wait if it opened
+	KindBreaker  Kind = "breaker"  // a circuit went to State, for Wait if it opened by itself
 )
 
 // Event is one thing that happened to a call. It holds no URL, header or body.
@@ -58,7 +58,8 @@ type Event struct {
 	Phase   Phase // of a phase, wait or refusal, or the one that timed out
 	Wait    time.Duration
 	Status  int
-	State   State // of a breaker
+	State   State    // of a breaker
+	Breaker *Breaker // of a breaker: the circuit, as it stands by now; nil if a Store has it
 	Err     error
 
 	Gap       stream.StallKind // of a gap: the limit that it was under
@@ -68,7 +69,7 @@ type Event struct {
 
 // LogValue implements slog.LogValuer.
 func (e Event) LogValue() slog.Value {
-	attrs := make([]slog.Attr, 0, 7)
+	attrs := make([]slog.Attr, 0, 8)
 	attrs = append(attrs, slog.String("kind", string(e.Kind)), slog.String("route", e.Route))
 	if e.Attempt > 0 {
 		attrs = append(attrs, slog.Int("attempt", e.Attempt))
@@ -81,6 +82,9 @@ func (e Event) LogValue() slog.Value {
 	}
 	if e.Status > 0 {
 		attrs = append(attrs, slog.Int("status", e.Status))
+	}
+	if e.State > 0 {
+		attrs = append(attrs, slog.String("state", e.State.String()))
 	}
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("err", safeText(e.Err)))

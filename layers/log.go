@@ -24,8 +24,9 @@ import (
 // waits, with what the call waited for and how long, and phases, with how long
 // its sends were in each phase, from a millisecond on. What is called body there
 // runs from the headers to the end of the body, the caller's own time between
-// two Reads included. Sends that compete add up. No URL, header or body is among
-// them.
+// two Reads included. Sends that compete add up. Those of a circuit are route, state,
+// for, why, forced, and origin unless a Breaker.Key says what it is for. No URL,
+// header or body is among them.
 func Log(l *slog.Logger) Observer {
 	to := logger{l}
 	return Observers(NewTracer(to.call), ObserverFunc(to.circuit))
@@ -94,6 +95,17 @@ func (l logger) circuit(ctx context.Context, e Event) {
 		level = slog.LevelWarn
 		if e.Wait > 0 {
 			attrs = append(attrs, slog.Duration("for", e.Wait))
+		}
+	}
+	if b := e.Breaker; b != nil {
+		s := b.Status()
+		if b.key.scheme != "" {
+			attrs = append(attrs, slog.String("origin", s.Key))
+		}
+		if s.Forced {
+			attrs = append(attrs, slog.Bool("forced", true))
+		} else if e.State == StateOpen {
+			attrs = append(attrs, slog.String("why", s.Why))
 		}
 	}
 	l.to().LogAttrs(ctx, level, "circuit changed", attrs...)

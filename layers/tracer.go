@@ -74,7 +74,8 @@ type Tracer struct {
 	live   sync.Map // of *Call to *tracing
 }
 
-// NewTracer returns a Tracer. The context that done gets is the call's.
+// NewTracer returns a Tracer. The context that done gets is the call's. A nil done
+// is for one that is only asked for its Live traces.
 func NewTracer(done func(context.Context, Trace)) *Tracer { return &Tracer{done: done} }
 
 // NewStreamTracer returns a Tracer as NewTracer does, that keeps the longest gaps
@@ -121,7 +122,9 @@ func (t *Tracer) Observe(ctx context.Context, e Event) {
 		return
 	}
 	t.live.Delete(c)
-	t.done(ctx, r.trace(c, false))
+	if t.done != nil {
+		t.done(ctx, r.trace(c, false))
+	}
 }
 
 // Live returns the traces of the calls that go on, oldest first.

@@ -313,5 +313,5 @@ func ExampleTransport_Breakers() {
 	fmt.Println(err)
 	// Output:
 	// http://api.example.com closed
-	// Get "http://api.example.com/": the circuit is open (circuit open)
+	// Get "http://api.example.com/": the circuit was opened by hand (circuit open)
 }

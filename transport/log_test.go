@@ -3,9 +3,11 @@ package transport_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,8 +86,55 @@ func TestLog(t *testing.T) {
 			_, _ = tr.RoundTrip(request(t, t.Context(), http.MethodGet, url, nil))
 			_, _ = tr.RoundTrip(request(t, t.Context(), http.MethodGet, url, nil))
 		}, `level=ERROR msg="call failed" route=api attempts=1 took=10s error="deadline exceeded after 10s, in phase read of attempt 1 (deadline exhausted)" reason="deadline exhausted" phases.read=10s`,
-			`level=WARN msg="circuit changed" route=api state=open for=10s`,
+			`level=WARN msg="circuit changed" route=api state=open for=10s origin=http://api.example why="3 failures in a row"`,
 			`level=ERROR msg="call failed" route=api attempts=1 took=10s error="deadline exceeded after 10s, in phase read of attempt 1 (deadline exhausted)" reason="deadline exhausted" phases.read=10s`)
-		want("a circuit that is forced", tr.Breakers()[0].ForceClosed, `level=INFO msg="circuit changed" route="" state=closed`)
+		want("a circuit that is forced", tr.Breakers()[0].ForceClosed, `level=INFO msg="circuit changed" route="" state=closed origin=http://api.example forced=true`)
+		want("a circuit that is forced open", tr.Breakers()[0].ForceOpen, `level=WARN msg="circuit changed" route="" state=open origin=http://api.example forced=true`)
+		want("a call then", send, `level=ERROR msg="call failed" route=api attempts=0 took=0s error="the circuit was opened by hand (circuit open)" reason="circuit open"`)
+	})
+}
+
+// TestEventTells: an event in somebody's own log says what it is about.
+func TestEventTells(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		var got []string
+		var breaker *layers.Breaker
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(500))
+		tr := newTransport(t, c, up, settings(policy.Settings{Breaker: policy.Breaker{Failures: 1, OpenJitter: policy.Off}}), func(cfg *transport.Config) {
+			cfg.Observer = layers.ObserverFunc(func(_ context.Context, e layers.Event) {
+				if e.Kind == layers.KindBreaker {
+					got, breaker = append(got, e.LogValue().String()), e.Breaker
+				}
+			})
+		})
+		get(t, c, tr)
+		want := []string{"[kind=breaker route= phase=breaker wait=10s state=open]"}
+		if !slices.Equal(got, want) || breaker != tr.Breakers()[0] {
+			t.Errorf("got %v of %v, want %v", got, breaker, want)
+		}
+		data, err := json.Marshal(map[string]any{"state": breaker.State(), "sent": layers.MaybeSent})
+		if want := `{"sent":"maybe","state":"open"}`; err != nil || string(data) != want {
+			t.Errorf("got %s, %v, want %s", data, err, want)
+		}
+	})
+}
+
+// TestTracerOfNobody: a tracer that is only asked what goes on needs no function.
+func TestTracerOfNobody(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Body("body"))
+		tracer := layers.NewTracer(nil)
+		tr := newTransport(t, c, up, policy.Policy{}, func(cfg *transport.Config) { cfg.Observer = tracer })
+		resp, err := tr.RoundTrip(request(t, t.Context(), "GET", url, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if live := tracer.Live(); len(live) != 1 {
+			t.Errorf("got %v, want the call", live)
+		}
+		resp.Body.Close()
+		if live := tracer.Live(); live != nil {
+			t.Errorf("got %v after its end", live)
+		}
 	})
 }
