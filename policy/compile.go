@@ -154,7 +154,7 @@ func (t *Table) relate(found *faults) {
 		switch patterns[i].Relation(patterns[j]) {
 		case route.Equivalent:
 			found.add(&ConfigError{
-				Route: r.name, Field: "Pattern", Value: r.pattern.String(), Limit: q.pattern.String(), beside: true,
+				Route: r.name, Field: "Pattern", Value: r.written.Pattern, Limit: q.written.Pattern, beside: true,
 				Reason: "both match the same requests; merge the two routes",
 			})
 		case route.MoreGeneral:

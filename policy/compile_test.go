@@ -87,6 +87,9 @@ func TestCompilePatterns(t *testing.T) {
 		{"the same twice", []Route{{Pattern: "/a/{x}", Name: "one"}, {Pattern: "/a/{y}", Name: "two"}}, []string{
 			`route "two": Pattern is /a/{y}, beside /a/{x}: both match the same requests`,
 		}},
+		{"the same in other words", []Route{{Pattern: "A.com:443/a"}, {Pattern: "a.com./a"}}, []string{
+			`route "a.com./a": Pattern is a.com./a, beside A.com:443/a: both match the same requests`,
+		}},
 		{"the same name", []Route{{Pattern: "/a", Name: "one"}, {Pattern: "/b", Name: "one"}}, []string{
 			`route "/a": Name is "one": the name is taken`,
 			`route "/b": Name is "one": the name is taken`,

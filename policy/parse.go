@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -437,10 +438,11 @@ func (p *parser) scalar(v reflect.Value, off bool, path string) {
 	p.wrong(tok, at, path, want)
 }
 
-// suggest finds the key that was meant, or else lists those that there are.
+// suggest finds the key that was meant, here or in another place, or else lists
+// those that there are.
 func suggest(key string, known []string) string {
 	plain := strings.ToLower(strings.ReplaceAll(key, "-", "_"))
-	best, least := "", max(2, len(key)/3)
+	best, least, limit := "", math.MaxInt, max(2, len(key)/3)
 	for _, k := range known {
 		if len(plain) > 2*len(k) {
 			continue
@@ -449,14 +451,36 @@ func suggest(key string, known []string) string {
 		if len(plain) > 3 && strings.Contains(k, plain) {
 			d = 1
 		}
-		if d <= least {
-			best, least = k, d-1
+		if d < least {
+			best, least = k, d
 		}
 	}
-	if best == "" {
+	if home := homes(plain); home != "" && least > 1 {
+		return "; it belongs in " + home
+	}
+	if least > limit {
 		return "; known here: " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
 	}
 	return fmt.Sprintf("; do you mean %q?", best)
+}
+
+// homes names the sections that have a key, however its words are joined.
+func homes(key string) string {
+	key = strings.ReplaceAll(key, "_", "")
+	var list []string
+	for section, keys := range members {
+		for k := range keys {
+			if strings.ReplaceAll(k, "_", "") != key {
+				continue
+			}
+			if section == "" {
+				return "the policy or the route itself"
+			}
+			list = append(list, strconv.Quote(section))
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, " or ")
 }
 
 // distance counts the letters to insert, delete or replace (Levenshtein).

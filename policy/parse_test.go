@@ -138,6 +138,14 @@ func TestParseErrors(t *testing.T) {
 			`line 1, column 30: retry.MaxAttempts: unknown key; do you mean "max_attempts"?`,
 			`line 1, column 48: retry.max-delay: unknown key; do you mean "max_delay"?`,
 		}},
+		{"in the wrong place", `{"maxAttempts": 2, "read": "1s", "burst": 1, "budget": 0.5, "timeouts": {"deadline": "1s"}, "hedge": {"max_wait": "1s"}}`, []string{
+			`line 1, column 2: maxAttempts: unknown key; it belongs in "retry"`,
+			`line 1, column 20: read: unknown key; it belongs in "timeouts"`,
+			`line 1, column 34: burst: unknown key; it belongs in "rate"`,
+			`line 1, column 46: budget: unknown key; do you mean "budgets"?`,
+			`line 1, column 74: timeouts.deadline: unknown key; it belongs in the policy or the route itself`,
+			`line 1, column 103: hedge.max_wait: unknown key; it belongs in "in_flight" or "rate"`,
+		}},
 		{"routes in a route", `{"routes": [{"pattern": "/", "routes": []}]}`, []string{`line 1, column 30: routes[0].routes: unknown key; known here: breaker, budgets, deadline, deadline_header, hedge, in_flight, name, pattern, rate, retry, stream, timeouts`}},
 		{"twice", "{\"deadline\": \"1s\",\n\"d\\u0065adline\": \"2s\", \"budgets\": {\"a\": {}, \"a\": {\"burst\": 1}}}", []string{
 			`line 2, column 1: deadline: the key is there twice`,
