@@ -48,9 +48,10 @@
 //
 // # Errors
 //
-// Whatever ends a call comes back as an [*Error], but for the caller's own
-// cancellation, which comes back as it is: the error of the caller's context,
-// and its cause.
+// Whatever ends a call comes back as an [*Error], but for the end of the caller's
+// own context, by its deadline too, which comes back as it is: the error of the
+// context, and its cause; and for what the connection fails with while the body is
+// read, such as [io.ErrUnexpectedEOF].
 //
 // # Concurrency
 //

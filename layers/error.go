@@ -46,11 +46,11 @@ const (
 	ReasonDeadline = "deadline exhausted"
 	// ReasonAttempts: there were as many as Retry.MaxAttempts.
 	ReasonAttempts = "attempts exhausted"
-	// ReasonBudget: the origin has had the extra sends that it may have; see
+	// ReasonBudget: the origin has had the extra sends that it may have for now; see
 	// Retry.Budget.
 	ReasonBudget = "budget exhausted"
 	// ReasonNotReplayable: the body cannot be sent again, as it has no GetBody and
-	// did not fit Retry.Buffer.
+	// did not fit Retry.Buffer. A GetBody of yours can open a file anew.
 	ReasonNotReplayable = "not replayable"
 	// ReasonNotSafe: the server may have received the request, and doing it twice
 	// may do harm, as with a POST. An Idempotency-Key makes it safe, or
@@ -72,8 +72,9 @@ const (
 	ReasonInFlight = "in-flight limit reached"
 )
 
-// Error is how a call fails, unless its caller ended it: then the caller's own
-// error comes back.
+// Error is how a call fails, unless its caller's context ended: then that one's
+// error comes back, of a deadline too. What the connection fails with while the body
+// is read, such as [io.ErrUnexpectedEOF], comes back as it is.
 //
 // An Error is a timeout if a limit of the stack expired or if Err is one. A
 // timeout is context.DeadlineExceeded and os.ErrDeadlineExceeded to errors.Is,
@@ -87,7 +88,8 @@ type Error struct {
 	Phase Phase
 	// Route is the name of the route.
 	Route string
-	// Limit is the limit that expired or refused, Elapsed the time taken.
+	// Limit is the limit that expired or refused. Elapsed is how long the phase took
+	// that expired, or else the call.
 	Limit, Elapsed time.Duration
 	// RetryAfter is how long to wait before the call is worth making again.
 	// Zero: not known.
@@ -97,7 +99,7 @@ type Error struct {
 	// Sent says how far the last of them got.
 	Sent Sent
 	// Retryable reports that the same call may be made again without doing
-	// something twice.
+	// something twice, not that it would help: see Reason and RetryAfter.
 	Retryable bool
 	// Reason says why there was no further attempt: one of the Reason
 	// constants. Empty: no layer was there to make one.

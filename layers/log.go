@@ -15,18 +15,18 @@ import (
 // is slog.Default() at the time of the line.
 //
 // The level follows the outcome: Debug for an answer to the first send; Info for
-// one that took more sends, and for a call that its caller gave up; Warn for an
-// answer of 429 or of 500 and above, and for a circuit that opens; Error for a
-// call that failed. A redirect hop is a call of its own.
+// one that took more sends, and for a call that its caller gave up, or whose body
+// it closed early; Warn for an answer of 429 or of 500 and above, and for a circuit
+// that opens; Error for a call that failed. A redirect hop is a call of its own.
 //
 // The attributes are route, attempts, took, and where there is something to say:
-// status, error, reason, first_content, and two groups that account for the time:
-// waits, with what the call waited for and how long, and phases, with how long
-// its sends were in each phase, from a millisecond on. What is called body there
-// runs from the headers to the end of the body, the caller's own time between
-// two Reads included. Sends that compete add up. Those of a circuit are route, state,
-// for, why, forced, and origin unless a Breaker.Key says what it is for. No URL,
-// header or body is among them.
+// status, error, reason, first_content, opaque for a stream whose events cannot be
+// told apart, and two groups that account for the time: waits, with what the call
+// waited for and how long, and phases, with how long its sends were in each phase,
+// from a millisecond on. What is called body there runs from the headers to the end
+// of the body, the caller's own time between two Reads included. Sends that compete
+// add up. Those of a circuit are route, state, for, why, forced, and origin unless
+// its Key is a function of yours. No URL, header or body is among them.
 func Log(l *slog.Logger) Observer {
 	to := logger{l}
 	return Observers(NewTracer(to.call), ObserverFunc(to.circuit))
@@ -39,6 +39,9 @@ func (l logger) call(ctx context.Context, t Trace) {
 	switch {
 	case t.Abandoned && (t.Err == nil && t.Status < http.StatusInternalServerError || errors.Is(t.Err, context.Canceled)):
 		level, text = slog.LevelInfo, "call given up"
+		if t.Err == nil && t.Status > 0 {
+			text = "body closed early"
+		}
 	case t.Err != nil:
 		level, text = slog.LevelError, "call failed"
 	case t.Status == http.StatusTooManyRequests || t.Status >= http.StatusInternalServerError:
@@ -60,11 +63,11 @@ func (l logger) call(ctx context.Context, t Trace) {
 	if t.Reason != "" {
 		attrs = append(attrs, slog.String("reason", t.Reason))
 	}
-	for _, s := range t.Spans {
-		if s.Kind == KindContent {
-			attrs = append(attrs, slog.Duration("first_content", s.Start.Sub(t.Start)))
-			break
-		}
+	if i := slices.IndexFunc(t.Spans, func(s Span) bool { return s.Kind == KindContent }); i >= 0 {
+		attrs = append(attrs, slog.Duration("first_content", t.Spans[i].Start.Sub(t.Start)))
+	}
+	if slices.ContainsFunc(t.Spans, func(s Span) bool { return s.Kind == KindOpaque }) {
+		attrs = append(attrs, slog.Bool("opaque", true))
 	}
 	attrs = append(attrs, group("waits", t.Waited(), 0)...)
 	attrs = append(attrs, group("phases", total(t.parts(), KindPhase), time.Millisecond)...)

@@ -180,7 +180,7 @@ func (a *advisor) fit(attempts int, race []time.Duration, length time.Duration, 
 		if time.Duration(n)*whole+waits <= a.Deadline {
 			fitting = n
 		}
-		if room == attempts && !a.worthwhile(a.Deadline-waits) {
+		if n > 1 && room == attempts && !a.worthwhile(a.Deadline-waits) {
 			room = n - 1
 			least, setting := a.least()
 			a.say("attempt %d may find no time left: the backoffs before it take up to %v, the deadline is %v, and %s %v; shorten the delays, or lower Retry.MaxAttempts to %d",

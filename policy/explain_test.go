@@ -115,6 +115,7 @@ func TestExplain(t *testing.T) {
 			},
 			view: Settings{Budgets: map[string]Rate{"tokens": {MaxWait: time.Second}}},
 		},
+		{name: "shorter-than-an-attempt", policy: Policy{Settings: Settings{Deadline: 40 * time.Millisecond}}},
 		{name: "batch", method: "POST", policy: Policy{Settings: Batch()}},
 		{name: "local-model", method: "POST", policy: Policy{Settings: LocalModel()}},
 		{

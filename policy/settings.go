@@ -104,7 +104,8 @@ type Retry struct {
 	// Default 64 KiB. Off: none, so that such a body is sent once.
 	Buffer int64
 	// Budget is how many re-sends a first send adds to those that its origin
-	// may have, above 0 to 1. Default 0.1. Off: no budget.
+	// may have, above 0 to 1, beside three a second; three at most are kept. Default
+	// 0.1. Off: no budget.
 	Budget float64
 	// Idempotent declares every request of the route safe to send again.
 	// Default Off.

@@ -15,6 +15,8 @@
 //
 // # Errors
 //
-// Whatever ends a call comes back as a *[layers.Error], but for the caller's
-// own cancellation, which comes back as the caller's own error.
+// Whatever ends a call comes back as a *[layers.Error], but for the end of the
+// caller's own context, by its deadline too, which comes back as the context's own
+// error, and for what the connection fails with while the body is read, such as
+// [io.ErrUnexpectedEOF].
 package transport

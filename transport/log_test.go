@@ -77,7 +77,7 @@ func TestLog(t *testing.T) {
 				t.Fatal(err)
 			}
 			resp.Body.Close()
-		}, `level=INFO msg="call given up" route=api attempts=1 took=0s status=200`)
+		}, `level=INFO msg="body closed early" route=api attempts=1 took=0s status=200`)
 		want("a deadline", func() {
 			c.Add(time.Second)
 			_, _ = tr.RoundTrip(request(t, t.Context(), http.MethodGet, url+"?secret=s3cret", nil))
@@ -91,6 +91,21 @@ func TestLog(t *testing.T) {
 		want("a circuit that is forced", tr.Breakers()[0].ForceClosed, `level=INFO msg="circuit changed" route="" state=closed origin=http://api.example forced=true`)
 		want("a circuit that is forced open", tr.Breakers()[0].ForceOpen, `level=WARN msg="circuit changed" route="" state=open origin=http://api.example forced=true`)
 		want("a call then", send, `level=ERROR msg="call failed" route=api attempts=0 took=0s error="the circuit was opened by hand (circuit open)" reason="circuit open"`)
+	})
+}
+
+// TestLogOpaque: a stream that is guarded by its bytes alone is told from others.
+func TestLogOpaque(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		var lines bytes.Buffer
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Header("Content-Type", "text/event-stream").Body("data: tick\n\n").Times(2))
+		tr := newTransport(t, c, up, settings(policy.Settings{Stream: policy.Stream{Enabled: policy.On}}), func(cfg *transport.Config) {
+			cfg.Observer = layers.Log(slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		})
+		wantStatus(t, get(t, c, tr), 200)
+		if !strings.Contains(lines.String(), " first_content=0s opaque=true") {
+			t.Errorf("got %s", &lines)
+		}
 	})
 }
 

@@ -21,7 +21,8 @@ type Config struct {
 	Base http.RoundTripper
 	// Policy says how calls are treated. The zero value: policy.Defaults().
 	Policy policy.Policy
-	// Clock gives the time of every decision and timer. Nil: the real clock.
+	// Clock gives the time of every decision and timer, as a *clocktest.Clock does in
+	// tests. Nil: the real clock.
 	Clock clock.Clock
 	// Outer are layers around a whole call, such as tracing; Inner are layers
 	// around each send, such as auth and signing, inside its deadline. The
@@ -151,7 +152,8 @@ func (t *Transport) Clock() clock.Clock { return t.env.Clock }
 // Policy returns the policy in force, its routes from general to specific.
 func (t *Transport) Policy() policy.Policy { return t.table.Load().Policy() }
 
-// Breakers returns the circuits that are in use, of all routes.
+// Breakers returns the circuits that are in use, of all routes: one is from the
+// first call that it is for. It can be forced open or closed.
 func (t *Transport) Breakers() []*layers.Breaker { return t.env.Breakers() }
 
 // Budgets returns the rate budgets that are in use, of all routes, as they
