@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir/clocktest"
 	"github.com/weir-go/weir/policy"
+	"github.com/weir-go/weir/transport"
 )
 
 // TestTimelineIsWhatHappens: a server that never answers is asked when an
@@ -53,6 +55,35 @@ func TestTimelineIsWhatHappens(t *testing.T) {
 					t.Errorf("sends at %v, and an end after %v with %v; explained were %v", got, r.took, r.err, timeline)
 				}
 			})
+		})
+	}
+}
+
+// TestAdviceOnBase: what the policy cannot know of the base is said.
+func TestAdviceOnBase(t *testing.T) {
+	inner, err := transport.New(transport.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		base http.RoundTripper
+		want string // part of an advice; empty: there is none
+	}{
+		"weir's own":    {nil, ""},
+		"net/http's":    {http.DefaultTransport, ""},
+		"its own dials": {&http.Transport{MaxConnsPerHost: 2}, "the base dials without layers.DialContext"},
+		"another weir":  {inner, "the base is a weir of its own"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			off := policy.Settings{Retry: policy.Retry{Enabled: policy.Off}}
+			tr := newTransport(t, nil, tc.base, settings(off))
+			got := tr.Explain(request(t, t.Context(), "GET", url, nil)).Advice
+			if tc.want == "" && got != nil || tc.want != "" && (len(got) != 1 || !strings.Contains(got[0], tc.want)) {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+			off.Retry.MaxAttempts = 99
+			req := request(t, policy.WithOverride(t.Context(), off), "GET", url, nil)
+			equal(t, "the advice on what is refused", len(tr.Explain(req).Advice), 0)
 		})
 	}
 }

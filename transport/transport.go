@@ -143,7 +143,24 @@ func (t *Transport) Explain(req *http.Request) policy.Explanation {
 		}
 		return append(list, fmt.Sprintf("%T", t.base))
 	}
-	return line.Explain(req, t.view, policy.OverrideFrom(req.Context()), names, maxConns)
+	e := line.Explain(req, t.view, policy.OverrideFrom(req.Context()), names, maxConns)
+	if advice := t.adviseBase(); advice != "" && e.Refused == nil {
+		e.Advice = append(e.Advice, advice)
+	}
+	return e
+}
+
+// adviseBase says what is to be known of the base; empty: nothing.
+func (t *Transport) adviseBase() string {
+	switch base := t.base.(type) {
+	case *Transport:
+		return "the base is a weir of its own, so that attempts multiply; switch Retry and Hedge off in one of the two"
+	case *http.Transport:
+		if base.DialContext == nil && base.DialTLSContext == nil && base.Dial == nil && base.DialTLS == nil { //nolint:staticcheck // they may be set
+			return "the base dials without layers.DialContext, so that a dial that is given up goes on until its own timeouts, if it has any, and keeps its place of MaxConnsPerHost; wrap a dialer in that, or begin with transport.Base()"
+		}
+	}
+	return ""
 }
 
 // Clock returns the clock that all times of the transport are by.
