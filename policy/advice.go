@@ -37,6 +37,7 @@ func (a *advisor) advise() {
 	a.trips()
 	a.occupy()
 	a.hostless()
+	a.missed()
 	a.asleep()
 	a.gaps()
 }
@@ -285,6 +286,33 @@ func (a *advisor) hostless() {
 			}
 			a.say("%s %s of %q yields to %s of %q, since a host goes before a path; put the host %s into the former's pattern to turn that round",
 				s.ref, s.show(s.value), l.pattern, s.show(s.in(&a.Settings)), o.pattern, o.pattern.Host())
+		}
+	}
+}
+
+// missed finds routes that would be the most specific, were it not for a slash at
+// the end of their paths.
+func (a *advisor) missed() {
+	var last route.Pattern // that matches; the zero one comes before all
+	for _, l := range a.levels {
+		if l.kind == "route" {
+			last = l.pattern
+		}
+	}
+	for _, l := range a.routes {
+		written := l.pattern.String()
+		why := "matches that path alone; end it in / for what lies below"
+		other := written + "/"
+		if shorter, found := strings.CutSuffix(written, "/"); found {
+			why = "matches what lies below that path, not the path itself, for which it takes a route without the / at the end"
+			other = shorter
+		}
+		p, err := route.Parse(other)
+		if err != nil || p.Compare(last) <= 0 { // as of a path that ends in {$}
+			continue
+		}
+		if t, err := route.NewTable(route.Entry[bool]{Pattern: p}); err == nil && a.request.URL != nil && t.LineURL(nil, a.request.Method, a.request.URL) != nil {
+			a.say("%q %s", written, why)
 		}
 	}
 }

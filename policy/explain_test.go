@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -150,5 +151,48 @@ func TestExplain(t *testing.T) {
 			}
 			golden(t, test.name+".json", append(data, '\n'))
 		})
+	}
+}
+
+// TestMissedBySlash: a route that a slash keeps from a request is pointed out.
+func TestMissedBySlash(t *testing.T) {
+	const (
+		alone = `matches that path alone; end it in / for what lies below`
+		below = `matches what lies below that path, not the path itself, for which it takes a route without the / at the end`
+	)
+	for _, test := range []struct {
+		routes      []string
+		method, url string
+		want        string // the end of the first advice that is about a pattern
+	}{
+		{[]string{"a.test/v1"}, "GET", "http://a.test/v1/users", `"a.test/v1" ` + alone},
+		{[]string{"a.test/", "POST a.test/v1"}, "POST", "http://a.test/v1/", `"POST a.test/v1" ` + alone},
+		{[]string{"/v1/{user}"}, "GET", "http://a.test/v1/me/x", `"/v1/{user}" ` + alone},
+		{[]string{"a.test/v1/"}, "GET", "http://a.test/v1", `"a.test/v1/" ` + below},
+		{[]string{"POST a.test/v1"}, "GET", "http://a.test/v1/x", ""},
+		{[]string{"a.test/v1"}, "GET", "http://b.test/v1/x", ""},
+		{[]string{"a.test/v1", "a.test/v1/"}, "GET", "http://a.test/v1/x", ""},
+		{[]string{"a.test/v1", "a.test/v1/{x}"}, "GET", "http://a.test/v1/x", ""},
+		{[]string{"a.test/v1/{$}"}, "GET", "http://a.test/v1/x", ""},
+		{[]string{"a.test/v1/{x...}"}, "GET", "http://a.test/v1", ""},
+		{[]string{"a.test/"}, "GET", "http://a.test", ""},
+	} {
+		var p Policy
+		for _, pattern := range test.routes {
+			p.Routes = append(p.Routes, Route{Pattern: pattern})
+		}
+		r, err := http.NewRequestWithContext(t.Context(), test.method, test.url, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, advice := range mustCompile(t, p).LineURL(r.Method, r.URL).Explain(r, Settings{}, nil, func(*Resolved) []string { return nil }, 0).Advice {
+			if strings.Contains(advice, "matches") {
+				got = advice
+			}
+		}
+		if got != test.want {
+			t.Errorf("%q for %s %s: got %q, want %q", test.routes, test.method, test.url, got, test.want)
+		}
 	}
 }
