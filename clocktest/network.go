@@ -97,6 +97,8 @@ func (n *Network) Blackhole(addr string) { n.Delay(addr, -1) }
 // DialContext connects to addr. It is for http.Transport's field of this name,
 // and fires the ConnectStart and ConnectDone hooks of ctx, which net/http leaves
 // to the dialer.
+// Wrapped in layers.DialContext, as in transport.Base, it gives up with its request;
+// an http.Transport by itself goes on dialing.
 func (n *Network) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	trace := httptrace.ContextClientTrace(ctx)
 	if trace != nil && trace.ConnectStart != nil {
