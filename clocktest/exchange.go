@@ -11,7 +11,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -38,12 +38,28 @@ func newExchange(u *Upstream, req *http.Request) *exchange {
 		trace:     httptrace.ContextClientTrace(req.Context()),
 		seen:      newRequest(req, u.clock.Now()),
 		done:      make(chan struct{}),
-		closeBody: sync.OnceFunc(func() { closeBody(req) }),
+		closeBody: once(func() { closeBody(req) }),
 	}
 	if x.trace == nil {
 		x.trace = &httptrace.ClientTrace{}
 	}
 	return x
+}
+
+// once returns a function that calls f the first time, and else waits until that is
+// over. Unlike one of sync.Once, a wait for an f that blocks does not stop the time
+// of a bubble.
+func once(f func()) func() {
+	var begun atomic.Bool
+	over := make(chan struct{})
+	return func() {
+		if begun.Swap(true) {
+			<-over
+			return
+		}
+		defer close(over)
+		f()
+	}
 }
 
 // run takes the exchange up to the headers of the answer.

@@ -395,6 +395,33 @@ func TestBlockedRequestBody(t *testing.T) {
 	}
 }
 
+// A Close of the request's body may take its time, which passes meanwhile.
+func TestBlockedClose(t *testing.T) {
+	Run(t, func(t *testing.T, c *Clock) {
+		ctx, cancel := context.WithCancel(t.Context())
+		c.AfterFunc(time.Second, cancel)
+		free := make(chan struct{})
+		c.AfterFunc(time.Minute, func() { close(free) })
+		u := NewUpstream(t, c, NoReply().IgnoreBody())
+		if _, err := u.RoundTrip(request(ctx, slowClose(free))); err == nil {
+			t.Error("no error")
+		}
+		if got := c.Elapsed(); got != time.Minute {
+			t.Errorf("it took %v, want a minute", got)
+		}
+	})
+}
+
+// slowClose is a body whose Close waits.
+type slowClose chan struct{}
+
+func (slowClose) Read([]byte) (int, error) { return 0, io.EOF }
+
+func (b slowClose) Close() error {
+	<-b
+	return nil
+}
+
 // A body may wait for the response before it goes on.
 func TestDuplex(t *testing.T) {
 	Run(t, func(t *testing.T, c *Clock) {
