@@ -557,11 +557,12 @@ func (c *Call) lend(req *http.Request) {
 // onceClosed is a body that is closed once, however often it is asked to.
 type onceClosed struct {
 	io.ReadCloser
-	once sync.Once
-	err  error
+	closed atomic.Bool
 }
 
 func (b *onceClosed) Close() error {
-	b.once.Do(func() { b.err = b.ReadCloser.Close() })
-	return b.err
+	if b.closed.Swap(true) {
+		return nil // it may still go on, and nobody is to wait for it
+	}
+	return b.ReadCloser.Close()
 }

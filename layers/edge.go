@@ -32,9 +32,6 @@ func (e *edge) send(a *attempt, req *http.Request) (*http.Response, error) {
 	}()
 	way, err := a.leave(e.rank)
 	if err != nil {
-		if a.left() { // a layer of the user's, further out, handed the body down
-			a.call.env.closeBody(req)
-		}
 		returned = true
 		return nil, err
 	}

@@ -114,9 +114,10 @@ func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
 	if s.rank > rankOpen {
 		if a := attemptFrom(req.Context()); a != nil && a.call.env == s.env {
 			if a, was, req := a.join(s.rank, req); a != nil {
+				passes := a.passes.Load()
 				resp, err := s.send(a, req)
 				a.handOver(was, err == nil)
-				if err != nil && !a.left() { // nobody further in took the body
+				if err != nil && a.passes.Load() == passes { // nobody further in took the body
 					s.env.closeBody(req)
 				}
 				return resp, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/clocktest"
+	"github.com/weir-go/weir/layers"
 	"github.com/weir-go/weir/policy"
 	"github.com/weir-go/weir/transport"
 )
@@ -86,4 +87,66 @@ func TestCloseThatBlocks(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestRefusedBehindALayer: what is refused behind a layer of the user's has its body
+// closed, once.
+func TestRefusedBehindALayer(t *testing.T) {
+	pass := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) { return next.RoundTrip(req) })
+	for name, gate := range map[string]func(env *layers.Env) layers.Layer{
+		"rate": func(env *layers.Env) layers.Layer {
+			return layers.RateBudget(env, layers.Budget{Rate: policy.Rate{PerSecond: 0.001, MaxWait: policy.Off}})
+		},
+		"slots": func(env *layers.Env) layers.Layer {
+			return layers.InFlight(env, policy.StateID{}, policy.InFlight{Max: 1})
+		},
+		"breaker": func(env *layers.Env) layers.Layer {
+			return layers.CircuitBreaker(env, policy.StateID{}, policy.Breaker{Failures: 1})
+		},
+		"deadline": func(env *layers.Env) layers.Layer {
+			return around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+				env.Clock.Sleep(time.Minute)
+				return next.RoundTrip(req)
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				env := &layers.Env{Clock: c}
+				up := clocktest.NewUpstream(t, c, clocktest.Reply(500).Body("x"))
+				rt := layers.Chain(up, layers.Deadline(env, time.Second), pass, layers.Retry(env, policy.Retry{MaxAttempts: 1}), pass, gate(env), pass, layers.Timeouts(env, policy.Timeouts{}))
+				if name != "deadline" {
+					resp, err := rt.RoundTrip(request(t, t.Context(), "GET", url, nil))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if name == "breaker" {
+						drain(resp)
+					}
+					defer resp.Body.Close()
+				}
+				var bodies tracked
+				req := request(t, t.Context(), "POST", url, bodies.open("text"))
+				if _, err := rt.RoundTrip(req); err == nil {
+					t.Fatal("no error")
+				}
+				bodies.check(t)
+			})
+		})
+	}
+}
+
+// TestSecondCloseOfAnUpload: who closes a body again while that goes on is not held up.
+func TestSecondCloseOfAnUpload(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		twice := around(func(_ http.RoundTripper, req *http.Request) (*http.Response, error) {
+			go req.Body.Close()
+			time.Sleep(time.Second)
+			return closing(req, io.ErrClosedPipe)
+		})
+		req := request(t, t.Context(), "POST", url, nil)
+		req.Body = newSlowUpload(c, time.Minute, true)
+		wantTook(t, do(c, newTransport(t, c, clocktest.NewUpstream(t, c), policy.Policy{}, outer(twice)), req), time.Second)
+		time.Sleep(time.Hour)
+	})
 }
