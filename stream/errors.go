@@ -67,6 +67,10 @@ func (e *StallError) Error() string {
 // Timeout reports true.
 func (e *StallError) Timeout() bool { return true }
 
+// Temporary reports true. It makes a StallError a [net.Error], as the timeouts of
+// net/http are.
+func (e *StallError) Temporary() bool { return true }
+
 // Is reports whether target is one of the two errors of a deadline.
 func (e *StallError) Is(target error) bool {
 	return target == os.ErrDeadlineExceeded || target == context.DeadlineExceeded

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -424,7 +425,7 @@ func TestErrors(t *testing.T) {
 		Kind: StallPingedGap, Limit: 30 * s, Waited: 30 * s, SinceLastByte: 5 * s, Elapsed: 40 * s,
 		Contents: 3, Keepalives: 6, Bytes: 1234, Dialect: "anthropic", Attempt: 2,
 	})
-	var timeout interface{ Timeout() bool }
+	var timeout net.Error
 	for target, want := range map[error]bool{
 		os.ErrDeadlineExceeded: true, context.DeadlineExceeded: true, context.Canceled: false, io.ErrUnexpectedEOF: false,
 	} {
