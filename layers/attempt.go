@@ -111,6 +111,7 @@ type attempt struct {
 	extra    bool // it is taken out of that
 	asked    bool // a layer of the user's wants one more send
 	inside   bool // another send, which a layer of the user's holds
+	told     bool // by such a one, what becomes of it
 	received bool // perhaps, is a send that was made inside this one
 
 	limits   *policy.Timeouts // nil: no phase is timed
@@ -222,6 +223,9 @@ func (a *attempt) sibling(base context.Context, counted bool) *attempt {
 	c := a.call
 	c.mu.Lock()
 	b.init(c, base)
+	if counted {
+		b.n = a.n
+	}
 	c.mu.Unlock()
 	return b
 }
@@ -374,7 +378,7 @@ func (a *attempt) close(o outcome) {
 			break
 		}
 	}
-	final, longest := a.final, a.seldom().longest
+	final, longest, told := a.final, a.seldom().longest, a.told
 	o.foreign = o.foreign || !a.counted // the answer of a layer of the user's
 	c.mu.Unlock()
 	a.slot.ended(a, o)
@@ -385,7 +389,7 @@ func (a *attempt) close(o outcome) {
 	if final {
 		defer c.finish(o) // also if the observer panics
 	}
-	if a.counted {
+	if a.counted && !told {
 		a.emit(Event{Kind: KindDone, Status: o.status, Err: o.err, Longest: longest, Abandoned: o.abandoned})
 	}
 }

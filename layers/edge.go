@@ -223,7 +223,7 @@ func (a *attempt) failed(r rank, err error) outcome {
 // straight from the base, the guard is off.
 func (a *attempt) answered(w way, status int) arrival {
 	a.call.mu.Lock()
-	first := a.sent != Answered && a.counted
+	first := a.sent != Answered && a.counted && !a.told
 	a.sent, a.status = Answered, int32(status)
 	a.leavePhase()
 	var from arrival

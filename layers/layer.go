@@ -113,18 +113,27 @@ func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if s.rank > rankOpen {
 		if a := attemptFrom(req.Context()); a != nil && a.call.env == s.env {
-			if a, was, req := a.join(s.rank, req); a != nil {
-				passes := a.passes.Load()
-				resp, err := s.send(a, req)
-				a.handOver(was, err == nil)
-				if err != nil && a.passes.Load() == passes { // nobody further in took the body
-					s.env.closeBody(req)
-				}
-				return resp, err
+			if b, was, req := a.join(s.rank, req); b != nil {
+				return s.goOn(b, was, req, b != a)
 			}
 		}
 	}
 	return s.open(req)
+}
+
+// goOn sends an attempt that came to this stage from a layer of the user's. own says
+// that it was made for that.
+func (s *stage) goOn(a *attempt, was rank, req *http.Request, own bool) (*http.Response, error) {
+	passes := a.passes.Load()
+	resp, err := s.send(a, req)
+	a.handOver(was, err == nil)
+	if err != nil && a.passes.Load() == passes { // nobody further in took the body
+		s.env.closeBody(req)
+		if own {
+			a.settle(outcome{err: err, abandoned: true})
+		}
+	}
+	return resp, err
 }
 
 // join returns the attempt, and the request, that a layer of rank r goes on
@@ -138,10 +147,11 @@ func (a *attempt) join(r rank, req *http.Request) (_ *attempt, was rank, _ *http
 	inside := a.depth > 0 || a.passes.Load() == 0 // else it is back already
 	joins := inside && a.rank < r && !a.settled && !c.done
 	held := a.exposed || a.depth > 0 && r <= rankRetry || a.cancel == nil
-	counted := a.counted
+	counted := a.counted && !a.told // a second one is a send of its own
 	if was = a.rank; joins && !held {
 		a.rank = r
 	}
+	a.told = a.told || joins && held && counted
 	c.mu.Unlock()
 	if !joins {
 		return nil, was, req

@@ -973,6 +973,31 @@ func TestProofOfTheLastSend(t *testing.T) {
 	}
 }
 
+// TestEventsBehindALayer: a send that is handed on to a layer further in is one send to
+// an observer.
+func TestEventsBehindALayer(t *testing.T) {
+	pass := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) { return next.RoundTrip(req) })
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		var events []string
+		env := &layers.Env{Clock: c, Observer: layers.ObserverFunc(func(_ context.Context, e layers.Event) {
+			if e.Kind != layers.KindPhase && e.Kind != layers.KindWait {
+				events = append(events, e.String())
+			}
+		})}
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503).Body("x"), clocktest.Reply(200).Body("x"))
+		rt := layers.Chain(up, layers.Deadline(env, 0), pass, layers.Retry(env, noWait), pass,
+			layers.RateBudget(env, layers.Budget{Rate: policy.Rate{PerSecond: 0.001, Burst: 2, MaxWait: policy.Off}}), layers.Timeouts(env, policy.Timeouts{}))
+		wantStatus(t, do(c, rt, request(t, t.Context(), "GET", url, nil)), 200)
+		equal(t, "the events", strings.Join(events, ", "),
+			"start, send #1, response #1 503, done #1 503, send #2, response #2 200, done #2 200, end #2")
+		events = nil
+		if r := do(c, rt, request(t, t.Context(), "GET", url, nil)); r.err == nil {
+			t.Error("no error")
+		}
+		equal(t, "the number of ends of a send that is refused", strings.Count(strings.Join(events, ", "), "done #1"), 1)
+	})
+}
+
 // TestSendsBeside: a layer of the user's that sends each request twice at once, on
 // the context of the call. Whichever comes first is the call's, and nothing is left
 // in the end.
