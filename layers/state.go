@@ -243,7 +243,13 @@ func (k *keyed[T]) kept() []*kept[T] {
 // layers that use them.
 type states struct {
 	mu   sync.Mutex
-	sets map[policy.StateID]stateSet
+	sets map[setID]stateSet
+}
+
+// setID names a set: layers of several kinds may each have the zero identity.
+type setID struct {
+	policy.StateID
+	of reflect.Type
 }
 
 type stateSet interface{ set(policy.Settings) func() }
@@ -253,14 +259,15 @@ func statesOf[T Handle](e *Env, id policy.StateID, of kind[T]) *keyed[T] {
 	s := &e.states
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if set, ok := s.sets[id].(*keyed[T]); ok {
+	key := setID{id, reflect.TypeFor[T]()}
+	if set, ok := s.sets[key].(*keyed[T]); ok {
 		return set
 	}
 	if s.sets == nil {
-		s.sets = map[policy.StateID]stateSet{}
+		s.sets = map[setID]stateSet{}
 	}
 	set := &keyed[T]{env: e, id: id, kind: of}
-	s.sets[id] = set
+	s.sets[key] = set
 	return set
 }
 
@@ -274,7 +281,7 @@ func (e *Env) Apply(numbers func(policy.StateID) (policy.Settings, bool)) (rest 
 	sets := maps.Clone(e.states.sets)
 	e.states.mu.Unlock()
 	for id, set := range sets {
-		if s, ok := numbers(id); ok {
+		if s, ok := numbers(id.StateID); ok {
 			todo = append(todo, set.set(s))
 			continue
 		}

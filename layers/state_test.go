@@ -1,8 +1,10 @@
 package layers
 
 import (
+	"io"
 	"math"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/weir-go/weir/policy"
@@ -40,5 +42,31 @@ func TestNumbersThatEqualNothing(t *testing.T) {
 	}
 	if _, err := rt.RoundTrip(req); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestKindsOfState: a circuit, a limit and a budget that are each the only one of a
+// stack are in nobody's way, and chains of one Env share them.
+func TestKindsOfState(t *testing.T) {
+	env := new(Env)
+	chain := func() http.RoundTripper {
+		return Chain(RoundTripperFunc(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("x"))}, nil
+		}), CircuitBreaker(env, policy.StateID{}, policy.Breaker{}), RateBudget(env, Budget{Rate: policy.Rate{PerSecond: 1, Burst: 9}}),
+			InFlight(env, policy.StateID{}, policy.InFlight{Max: 9}))
+	}
+	for range 2 {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://a.example/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := chain().RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+	}
+	if c, b, s := env.Breakers(), env.Budgets(), env.Slots(); len(c) != 1 || len(b) != 1 || len(s) != 1 || s[0].Used != 2 {
+		t.Errorf("got %v, %+v, %+v", c, b, s)
 	}
 }
