@@ -111,6 +111,7 @@ type attempt struct {
 	extra    bool // it is taken out of that
 	asked    bool // a layer of the user's wants one more send
 	inside   bool // another send, which a layer of the user's holds
+	behind   bool // a layer of the user's was left, which is held up by the caller's body
 	told     bool // by such a one, what becomes of it
 	received bool // perhaps, is a send that was made inside this one
 

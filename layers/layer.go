@@ -113,8 +113,12 @@ func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if s.rank > rankOpen {
 		if a := attemptFrom(req.Context()); a != nil && a.call.env == s.env {
-			if b, was, req := a.join(s.rank, req); b != nil {
-				return s.goOn(b, was, req, b != a)
+			switch b, was, joined := a.join(s.rank, req); {
+			case b != nil:
+				return s.goOn(b, was, joined, b != a)
+			case joined == nil:
+				s.env.closeBody(req)
+				return nil, errUploadAborted
 			}
 		}
 	}
@@ -139,7 +143,8 @@ func (s *stage) goOn(a *attempt, was rank, req *http.Request, own bool) (*http.R
 // join returns the attempt, and the request, that a layer of rank r goes on
 // with when it finds a in its context: nil if a has already been there, so that
 // the request must be another one on the same context, such as a token mint, or
-// one that is sent beside it. Whoever comes first is in until handOver is told
+// one that is sent beside it; and no request either if the attempt has its outcome, and
+// has left a layer of the user's behind that goes on only now. Whoever comes first is in until handOver is told
 // where the attempt was.
 func (a *attempt) join(r rank, req *http.Request) (_ *attempt, was rank, _ *http.Request) {
 	c := a.call
@@ -148,12 +153,17 @@ func (a *attempt) join(r rank, req *http.Request) (_ *attempt, was rank, _ *http
 	joins := inside && a.rank < r && !a.settled && !c.done
 	held := a.exposed || a.depth > 0 && r <= rankRetry || a.cancel == nil
 	counted := a.counted && !a.told // a second one is a send of its own
+	behind := a.behind
+	joins = joins && !behind
 	if was = a.rank; joins && !held {
 		a.rank = r
 	}
 	a.told = a.told || joins && held && counted
 	c.mu.Unlock()
-	if !joins {
+	switch {
+	case behind:
+		return nil, was, nil
+	case !joins:
 		return nil, was, req
 	}
 	if held { // by a layer of the user's, whose context an abort must not end, or cannot

@@ -198,9 +198,9 @@ func (u *upload) tell() {
 
 // cutOff cuts the base off from the bodies of a send that has ended: from u, or from
 // all of the attempt's if that has ended, since the base may have rewound to another.
-func (u *upload) cutOff() (bodies []*upload) {
+func (u *upload) cutOff() (bodies []*upload, whole bool) {
 	a := u.a
-	whole := a.Err() != nil || a.call.callerEnded() != nil
+	whole = a.Err() != nil || a.call.callerEnded() != nil
 	a.call.mu.Lock()
 	for o := a.seldom().upload; o != nil; o = o.prev {
 		if whole || o == u {
@@ -211,7 +211,7 @@ func (u *upload) cutOff() (bodies []*upload) {
 	for _, o := range bodies {
 		o.abort()
 	}
-	return bodies
+	return bodies, whole
 }
 
 func stuck(u *upload) bool { return u.reading || u.closing }
@@ -254,9 +254,10 @@ func (u *upload) roundTrip(next http.RoundTripper, req *http.Request) (*http.Res
 		if a.Err() != nil {
 			ended = nil
 		}
-		bodies := u.cutOff()
+		bodies, whole := u.cutOff()
 		c.mu.Lock()
 		if left = len(done) == 0 && slices.ContainsFunc(bodies, stuck); left {
+			a.behind = a.behind || whole
 			c.mu.Unlock()
 			break
 		}
