@@ -241,6 +241,9 @@ func (p *slot) wanted() bool {
 
 func (l *inFlight) send(a *attempt, req *http.Request) (*http.Response, error) {
 	p := &a.slot
+	if p.s != nil { // a layer of the user's sends again
+		p.ended(a, outcome{})
+	}
 	p.s = l.states.of(l.key, req)
 	if !p.take(a) && !a.shareSlot() {
 		if err := l.wait(a, p.s); err != nil {
@@ -352,7 +355,7 @@ func (a *attempt) lendSlot(of Slots) bool {
 func (p *slot) ended(a *attempt, _ outcome) {
 	a.call.mu.Lock()
 	held, unhook, holder := p.held, p.unhook, a.seldom().lender
-	p.held = false
+	p.held, p.unhook = false, nil
 	a.call.mu.Unlock()
 	if unhook != nil {
 		unhook()

@@ -998,6 +998,26 @@ func TestEventsBehindALayer(t *testing.T) {
 	})
 }
 
+// TestSlotOfSeveralSends: a layer that sends again gives back the slot that it had.
+func TestSlotOfSeveralSends(t *testing.T) {
+	twice := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		if resp, err := next.RoundTrip(req); err == nil {
+			resp.Body.Close()
+		}
+		return next.RoundTrip(again(req))
+	})
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		env := &layers.Env{Clock: c}
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503).Body("x"), clocktest.Fail(io.ErrUnexpectedEOF), clocktest.Reply(200).Body("x").Times(2))
+		rt := layers.Chain(up, layers.Deadline(env, 0), twice, layers.InFlight(env, policy.StateID{}, policy.InFlight{Max: 2}))
+		for _, want := range []bool{false, true} {
+			r := do(c, rt, request(t, t.Context(), "POST", url, strings.NewReader("x")))
+			equal(t, "it is answered", r.err == nil, want)
+			equal(t, "the slots in use", env.Slots()[0].Used, 0)
+		}
+	})
+}
+
 // TestSendsBeside: a layer of the user's that sends each request twice at once, on
 // the context of the call. Whichever comes first is the call's, and nothing is left
 // in the end.
