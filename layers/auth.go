@@ -110,7 +110,7 @@ type making struct {
 
 func (l *auth) roundTrip(next http.RoundTripper, req *http.Request) (*http.Response, error) {
 	if l.unusable != nil {
-		envOf(req.Context()).closeBody(req)
+		envOf(req.Context()).CloseBody(req)
 		return nil, &Error{Layer: rankInner.String(), Reason: ReasonNotRetryable, Err: l.unusable, local: true}
 	}
 	resp, err := l.send(next, req)
@@ -127,7 +127,7 @@ func (l *auth) send(next http.RoundTripper, req *http.Request) (*http.Response, 
 	ctx := req.Context()
 	token, err := l.get(ctx)
 	if err != nil {
-		envOf(ctx).closeBody(req)
+		envOf(ctx).CloseBody(req)
 		return nil, err
 	}
 	signed := req.WithContext(ctx) // which shares the trailers that are set while the body is read

@@ -176,7 +176,7 @@ func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
 	e := s.env
 	parent := req.Context()
 	if err := callerEnded(parent); err != nil {
-		e.closeBody(req)
+		e.CloseBody(req)
 		return nil, nil, err
 	}
 	c := &Call{
@@ -527,7 +527,7 @@ func (c *Call) finish(o outcome) {
 		c.env.release(alarm)
 	}
 	if unread {
-		c.env.closeBody(&c.first.req)
+		defer c.env.CloseBody(&c.first.req) // which may panic
 	}
 	if cancel := c.first.cancel; cancel != nil {
 		cancel(nil)

@@ -9,8 +9,9 @@ import (
 // closeGrace is how long a Close of the caller's body is waited for.
 const closeGrace = time.Millisecond
 
-// closeBody closes the body of a request that goes no further.
-func (e *Env) closeBody(req *http.Request) {
+// CloseBody closes the body of a request that goes no further, as whoever refuses it
+// must. A Close that blocks is waited for a millisecond, and goes on after that.
+func (e *Env) CloseBody(req *http.Request) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return
 	}
@@ -22,15 +23,20 @@ func (e *Env) closeBody(req *http.Request) {
 // close closes a body of the caller's. One whose Close blocks, since it is stuck in
 // a Read, say, holds nobody up: it may answer long after the call has its outcome.
 func (e *Env) close(body io.Closer) {
-	closed, over := make(chan struct{}), make(chan struct{})
+	closed, over := make(chan any, 1), make(chan struct{})
 	go func() {
-		defer close(closed)
+		var panicked any
+		defer func() { closed <- panicked }() // also if the goroutine is ended
+		defer func() { panicked = recover() }()
 		_ = body.Close()
 	}()
 	t := e.Clock.AfterFunc(closeGrace, func() { close(over) })
 	defer t.Stop()
 	select {
-	case <-closed:
+	case panicked := <-closed:
+		if panicked != nil {
+			panic(panicked) // where it can be recovered
+		}
 	case <-over:
 	}
 }

@@ -73,7 +73,7 @@ func (a *attempt) panicked(req *http.Request) {
 	u := a.seldom().upload
 	a.call.mu.Unlock()
 	if u == nil {
-		a.call.env.closeBody(req)
+		a.call.env.CloseBody(req)
 	}
 	for ; u != nil; u = u.prev {
 		a.call.env.close(u)

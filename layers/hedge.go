@@ -276,7 +276,7 @@ func (r *race) send(b *attempt) (resp *http.Response, err error) {
 	err = errGone
 	defer func() {
 		if err != nil && !b.left() {
-			r.l.env.closeBody(req)
+			r.l.env.CloseBody(req)
 			b.settle(outcome{err: err, abandoned: true})
 		}
 	}()

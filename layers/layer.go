@@ -106,7 +106,7 @@ var errNoURL = errors.New("the request has no URL")
 // RoundTrip implements http.RoundTripper. Behind it, every request has a URL.
 func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
-		s.env.closeBody(req)
+		s.env.CloseBody(req)
 		return nil, &Error{
 			Layer: s.rank.String(), Route: s.route, Retryable: true, Reason: ReasonNotRetryable, Err: errNoURL, local: true, told: true,
 		}
@@ -117,7 +117,7 @@ func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
 			case b != nil:
 				return s.goOn(b, was, joined, b != a)
 			case joined == nil:
-				s.env.closeBody(req)
+				s.env.CloseBody(req)
 				return nil, errUploadAborted
 			}
 		}
@@ -132,7 +132,7 @@ func (s *stage) goOn(a *attempt, was rank, req *http.Request, own bool) (*http.R
 	resp, err := s.send(a, req)
 	a.handOver(was, err == nil)
 	if err != nil && a.passes.Load() == passes { // nobody further in took the body
-		s.env.closeBody(req)
+		s.env.CloseBody(req)
 		if own {
 			a.settle(outcome{err: err, abandoned: true})
 		}

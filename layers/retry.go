@@ -152,7 +152,7 @@ func (l *retry) resend(a *attempt, wait time.Duration, req *http.Request, body *
 	}
 	resp, err := l.next.send(b, again)
 	if err != nil && !b.left() { // a gate refused it
-		l.env.closeBody(again)
+		l.env.CloseBody(again)
 		b.settle(outcome{err: err, abandoned: true})
 		if !a.asked {
 			c.account().resends.Add(-1)

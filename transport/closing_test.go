@@ -1,8 +1,11 @@
 package transport_test
 
 import (
+	"context"
 	"io"
 	"net/http"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +88,86 @@ func TestCloseThatBlocks(t *testing.T) {
 					time.Sleep(time.Hour)
 				})
 			})
+		}
+	}
+}
+
+// TestCloseThatBlocksBeforeTheStack: nor is one held up that no chain serves.
+func TestCloseThatBlocksBeforeTheStack(t *testing.T) {
+	for name, change := range map[string]func(*http.Request) *http.Request{
+		"no URL": func(r *http.Request) *http.Request { r.URL = nil; return r },
+		"an override that cannot work": func(r *http.Request) *http.Request {
+			return r.WithContext(policy.WithOverride(r.Context(), policy.Settings{Retry: policy.Retry{MaxAttempts: 99}}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				req := change(request(t, t.Context(), "POST", url, nil))
+				req.Body = newSlowUpload(c, time.Minute, true)
+				r := do(c, newTransport(t, c, clocktest.NewUpstream(t, c), policy.Policy{}), req)
+				wantError(t, r.err)
+				wantTook(t, r, time.Millisecond)
+				time.Sleep(time.Hour)
+			})
+		})
+	}
+}
+
+// closes is a body with a Close of its own.
+type closes struct {
+	io.Reader
+	close func()
+}
+
+func (b closes) Close() error { b.close(); return nil }
+
+// TestCloseThatPanics: a panic in the Close of a body comes to the caller, who may
+// recover from it, and leaves nothing behind. One that ends its goroutine is over.
+func TestCloseThatPanics(t *testing.T) {
+	fails := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		if req.Method == http.MethodGet {
+			return next.RoundTrip(req)
+		}
+		return nil, io.ErrClosedPipe
+	})
+	noTurn := settings(policy.Settings{Rate: policy.Rate{PerSecond: 0.001, Burst: 1, MaxWait: policy.Off}})
+	for name, test := range map[string]struct {
+		policy.Policy
+		layers func(*transport.Config)
+	}{
+		"refused":         {noTurn, inner()},
+		"refused, around": {noTurn, outer(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) { return next.RoundTrip(req) }))},
+		"a layer":         {settings(policy.Settings{Retry: policy.Retry{MaxAttempts: 1}}), inner(fails)},
+		"around":          {policy.Policy{}, outer(fails)},
+	} {
+		for _, length := range []int64{-1, 4, 1 << 20} { // recorded or not
+			for what, ends := range map[string]func(){"panic": func() { panic("mine") }, "end": runtime.Goexit} {
+				t.Run(name+", "+what, func(t *testing.T) {
+					clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+						ended := 0
+						tr := newTransport(t, c, clocktest.NewUpstream(t, c, clocktest.Reply(200)), test.Policy, test.layers,
+							observer(func(_ context.Context, e layers.Event) {
+								if e.Kind == layers.KindEnd {
+									ended++
+								}
+							}))
+						wantStatus(t, get(t, c, tr), 200)
+						closed := 0
+						req := request(t, t.Context(), "POST", url, nil)
+						req.Body, req.ContentLength = closes{strings.NewReader("text"), func() { closed++; ends() }}, length
+						func() {
+							defer func() {
+								if p := recover(); (p == "mine") != (what == "panic") {
+									t.Errorf("recovered %v", p)
+								}
+							}()
+							wantError(t, do(c, tr, req).err)
+						}()
+						equal(t, "the number of closes", closed, 1)
+						equal(t, "the number of calls that ended", ended, 2)
+					})
+				})
+			}
 		}
 	}
 }

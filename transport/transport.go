@@ -109,9 +109,7 @@ func (t *Transport) With(s policy.Settings) (*Transport, error) {
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	chain, err := t.chain(req)
 	if err != nil {
-		if req.Body != nil {
-			_ = req.Body.Close()
-		}
+		t.env.CloseBody(req)
 		return nil, &layers.Error{Layer: "match", Err: err}
 	}
 	return chain.RoundTrip(req)
