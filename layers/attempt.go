@@ -351,7 +351,12 @@ func (a *attempt) abort() {
 func (a *attempt) stop(cause error) {
 	if a.cancel != nil {
 		a.cancel(cause)
-	} else if a.response.a != nil {
+		return
+	}
+	a.call.mu.Lock()
+	answered := a.response.a != nil
+	a.call.mu.Unlock()
+	if answered {
 		_ = a.response.Close()
 	}
 }

@@ -52,8 +52,10 @@ func (a *attempt) wrapBody(from arrival, req *http.Request, resp *http.Response)
 		if !from.innermost || from.answer > 1 {
 			b = &body{outer: !from.innermost}
 		}
+		a.call.mu.Lock() // the attempt may be stopped just now
 		b.ReadCloser, b.a, b.status, b.answer = resp.Body, a, int16(resp.StatusCode), from.answer
 		b.whole = resp.ContentLength >= 0 || resp.Uncompressed
+		a.call.mu.Unlock()
 		resp.Body = b
 		if from.innermost {
 			a.guardBody(from.guard, b, resp)
