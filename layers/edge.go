@@ -109,7 +109,8 @@ func (a *attempt) leave(r rank) (way, error) {
 		return way{}, &Error{Layer: rankRetry.String(), Reason: ReasonBudget, Err: errExtra, local: true}
 	}
 	a.extra = false
-	first := !a.counted && r != rankInner
+	a.went = a.went || r != rankInner
+	first := a.went && !a.counted
 	if first {
 		a.counted, a.sent = true, MaybeSent
 		a.n = c.account().sends.Add(1)

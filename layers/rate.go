@@ -198,7 +198,7 @@ func (l *rateBudget) send(a *attempt, req *http.Request) (*http.Response, error)
 		return nil, err
 	}
 	defer func() {
-		if !a.wasSent() { // refused further in, or a panic
+		if !a.hasGone() { // refused further in, or a panic
 			t.refund()
 		}
 	}()
@@ -495,11 +495,11 @@ func (t *turns) listen(e *Env, resp *http.Response) {
 	}
 }
 
-// wasSent reports that the attempt has reached the base.
-func (a *attempt) wasSent() bool {
+// hasGone reports that the attempt has passed every gate.
+func (a *attempt) hasGone() bool {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
-	return a.counted
+	return a.went
 }
 
 // left reports that the attempt has gone beyond our layers.

@@ -1115,3 +1115,23 @@ func TestRetryOnceTooLate(t *testing.T) {
 		}
 	})
 }
+
+// TestTurnBehindALayer: a turn that was taken behind a layer of the user's comes
+// back too if a gate further in refuses the send.
+func TestTurnBehindALayer(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		env := &layers.Env{Clock: c}
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Body("ok").Forever())
+		one := layers.InFlight(env, policy.StateID{}, policy.InFlight{Max: 1})
+		hand := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) { return next.RoundTrip(req) })
+		unread, err := layers.Chain(up, one).RoundTrip(request(t, t.Context(), "GET", "http://api.example/", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unread.Body.Close()
+		rate := policy.Rate{PerSecond: 0.001, Burst: 5}
+		r := get(t, c, layers.Chain(up, layers.Retry(env, policy.Retry{MaxAttempts: 1}), hand, layers.RateBudget(env, layers.Budget{Rate: rate}), one))
+		equal(t, "the reason", wantError(t, r.err).Reason, layers.ReasonInFlight)
+		equal(t, "the turns left", env.Budgets()[0].Level, 5)
+	})
+}
