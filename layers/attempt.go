@@ -93,7 +93,7 @@ type attempt struct {
 	borrows  bool // the context of an attempt before it
 	exposed  bool // a layer of the user's holds the context: use a sibling's
 	counted  bool // as a send, or is part of one that does
-	went     bool // past every gate
+	went     bool // past every gate, since its latest turn
 	gotConn  bool // once: what was sent on it cannot be known
 	lastCall bool // phaseDue has passed just now
 	hooked   bool // the base fires hooks

@@ -197,6 +197,11 @@ func (l *rateBudget) send(a *attempt, req *http.Request) (*http.Response, error)
 	if err := t.take(a, 0); err != nil {
 		return nil, err
 	}
+	if a.left() { // a layer of the user's sends again
+		a.call.mu.Lock()
+		a.went = false
+		a.call.mu.Unlock()
+	}
 	defer func() {
 		if !a.hasGone() { // refused further in, or a panic
 			t.refund()
@@ -495,7 +500,7 @@ func (t *turns) listen(e *Env, resp *http.Response) {
 	}
 }
 
-// hasGone reports that the attempt has passed every gate.
+// hasGone reports that the attempt has passed every gate since its latest turn.
 func (a *attempt) hasGone() bool {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()

@@ -1135,3 +1135,32 @@ func TestTurnBehindALayer(t *testing.T) {
 		equal(t, "the turns left", env.Budgets()[0].Level, 5)
 	})
 }
+
+// TestTurnOfASecondSend: so does the turn of a send that a layer of the user's makes
+// after another, which has gone.
+func TestTurnOfASecondSend(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		env := &layers.Env{Clock: c}
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Body("ok").Forever())
+		again := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if err != nil {
+				return nil, err
+			}
+			defer resp.Body.Close()
+			return next.RoundTrip(req)
+		})
+		gone := false
+		token := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			if gone {
+				return closing(req, io.ErrClosedPipe)
+			}
+			gone = true
+			return next.RoundTrip(req)
+		})
+		rate := policy.Rate{PerSecond: 0.001, Burst: 5}
+		r := get(t, c, layers.Chain(up, layers.Deadline(env, time.Minute), again, layers.RateBudget(env, layers.Budget{Rate: rate}), layers.Inner(env, token)))
+		wantError(t, r.err)
+		equal(t, "the turns left", env.Budgets()[0].Level, 4)
+	})
+}
