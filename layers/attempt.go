@@ -150,6 +150,7 @@ type rare struct {
 	held     held          // the response, while another attempt is made
 	again    *guard        // of the latest answer, if a layer of the user's asked again
 	lender   *attempt      // whose slot it shares
+	lost     bool          // perhaps it was received, and a layer of the user's may send again
 
 	// Of the first attempt, for its call.
 	reason string
@@ -433,6 +434,11 @@ func (a *attempt) failure(err error, r rank, proof bool) error {
 		return a.expired
 	}
 	if e, ok := err.(*Error); ok && !e.told { //nolint:errorlint // Only the outermost can be this call's.
+		if e.Sent == Unsent && (a.seldom().lost || a.sent == Answered) { // it tells of a further send
+			again := *e
+			again.Sent = a.sent
+			return &again
+		}
 		return e
 	}
 	// Another call's error, such as a token mint's, is a cause like any other.
@@ -440,8 +446,12 @@ func (a *attempt) failure(err error, r rank, proof bool) error {
 	if r == rankInner && (!a.counted || a.sent == Answered) { // the send did not fail
 		e.Layer = r.String()
 	}
-	if proof && e.Sent == MaybeSent && (!a.gotConn && provenUnsent(err) || unprocessed(err)) {
-		e.Sent = Unsent
+	switch {
+	case !proof || e.Sent != MaybeSent:
+	case !a.seldom().lost && (!a.gotConn && provenUnsent(err) || unprocessed(err)):
+		e.Sent, a.gotConn = Unsent, false
+	default:
+		a.mark().lost = true
 	}
 	for u := a.seldom().upload; u != nil; u = u.prev {
 		if u.err != nil && errors.Is(err, u.err) {
@@ -488,17 +498,23 @@ func provenUnsent(err error) bool {
 		case *tls.CertificateVerificationError, x509.UnknownAuthorityError:
 			return true, true
 		case *Error:
-			return e.Sent == Unsent && e.Retryable, e.told
+			return e.unsent(), e.told
 		}
 		return false, false
 	})
 }
+
+// unsent reports that nothing of another call was sent, by any of its sends.
+func (e *Error) unsent() bool { return e.Sent == Unsent && e.Retryable }
 
 // unprocessed reports that a server said by HTTP/2 that it did nothing with the
 // request: RFC 9113 sections 6.8 and 8.7. It is net/http that tells so of a
 // GOAWAY; most of these sends it begins anew by itself.
 func unprocessed(err error) bool {
 	return proves(err, func(err error) (proof, known bool) {
+		if e, ours := err.(*Error); ours && e.told { //nolint:errorlint // As below.
+			return e.unsent(), true
+		}
 		reset, known := err.(streamError) //nolint:errorlint // proves goes through each level.
 		if as, ok := err.(interface{ As(target any) bool }); ok && !known {
 			known = as.As(&reset)

@@ -201,9 +201,13 @@ func (a *attempt) outside(err error) {
 	if !a.inside || ours && e.Sent == Unsent {
 		return
 	}
+	c.mu.Lock()
+	counted := a.counted
+	c.first.received = c.first.received || counted // which the call goes by
+	c.mu.Unlock()
 	for o := attemptFrom(a.base); o != nil && o.call == c; o = attemptFrom(o.base) {
 		c.mu.Lock()
-		o.received = o.received || a.counted
+		o.received = o.received || counted
 		c.mu.Unlock()
 	}
 }
