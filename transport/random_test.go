@@ -596,9 +596,11 @@ func (s *randomStack) call(id string) {
 // check looks at what is left when all calls are over.
 func (s *randomStack) check() {
 	for _, b := range s.bodies {
+		b.mu.Lock() // a Close may be over on a goroutine that nobody waits for
 		if b.closes != 1 || b.late {
 			s.t.Errorf("a body was closed %d times, and read afterwards: %v", b.closes, b.late)
 		}
+		b.mu.Unlock()
 	}
 	for id, n := range s.received {
 		if root := strings.Trim(id, "+"); n > 1+s.asked[root] {
