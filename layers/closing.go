@@ -16,7 +16,7 @@ func (e *Env) CloseBody(req *http.Request) {
 		return
 	}
 	if _, memory := inMemory(req.Body); !memory { // else that does nothing
-		e.close(req.Body)
+		e.ready().close(req.Body)
 	}
 }
 

@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"io"
 	"net/http"
 	"testing"
 
@@ -41,4 +42,25 @@ func TestJoin(t *testing.T) {
 	a.arrive(w)
 	c.mu.Unlock()
 	joins(false) // too late
+}
+
+// TestCloseBody: it closes a body, on an Env that no layer was built with too.
+func TestCloseBody(t *testing.T) {
+	for _, env := range []*Env{nil, new(Env)} {
+		body := closedBody{closed: make(chan struct{})}
+		env.CloseBody(&http.Request{Body: body})
+		<-body.closed // which may be a moment later
+		env.CloseBody(new(http.Request))
+	}
+}
+
+type closedBody struct {
+	io.Reader
+
+	closed chan struct{}
+}
+
+func (b closedBody) Close() error {
+	close(b.closed)
+	return nil
 }

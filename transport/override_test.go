@@ -139,7 +139,10 @@ func TestRefusedLine(t *testing.T) {
 			{Pattern: "/x/{a}/{b}/", Settings: policy.Settings{Hedge: policy.Hedge{Max: 4}}},
 		}})
 		r := do(c, tr, request(t, t.Context(), "GET", "http://api.example/x/y/z/", nil))
-		equal(t, "the layer", wantError(t, r.err).Layer, "match")
+		e := wantError(t, r.err)
+		equal(t, "the layer", e.Layer, "match")
+		equal(t, "that it may be made again", e.Retryable, true)
+		equal(t, "the reason not to", e.Reason, layers.ReasonNotRetryable)
 		wantConfig(t, r.err, "/x/{a}/{b}/", "Hedge.Max")
 	})
 }

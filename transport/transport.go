@@ -110,7 +110,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	chain, err := t.chain(req)
 	if err != nil {
 		t.env.CloseBody(req)
-		return nil, &layers.Error{Layer: "match", Err: err}
+		return nil, &layers.Error{Layer: "match", Retryable: true, Reason: layers.ReasonNotRetryable, Err: err}
 	}
 	return chain.RoundTrip(req)
 }
