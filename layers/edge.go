@@ -129,10 +129,10 @@ func (a *attempt) leave(r rank) (way, error) {
 	if w.passes == 1 {
 		a.pass.Sent()
 	}
+	if race != nil && r != rankInner {
+		race.start()
+	}
 	if first {
-		if race != nil {
-			race.start()
-		}
 		a.emit(Event{Kind: KindSend})
 	}
 	return w, nil

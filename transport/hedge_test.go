@@ -402,3 +402,15 @@ func TestHedgesAskOnce(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// TestHedgeBehindALayer: a layer of the user's that stands around hedges takes nothing
+// from them.
+func TestHedgeBehindALayer(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		env := &layers.Env{Clock: c}
+		up := clocktest.NewUpstream(t, c, clocktest.NoReply(), clocktest.Reply(200))
+		r := get(t, c, layers.Chain(up, layers.Retry(env, noWait), around(passOn), layers.Hedge(env, policy.Hedge{Delay: time.Second})))
+		wantStatus(t, r, 200)
+		wantTook(t, r, time.Second)
+	})
+}
