@@ -167,7 +167,7 @@ func (a *attempt) handOver(to rank, answered bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a.rank = to
-	if answered && a.depth == 0 && c.last != nil {
+	if answered && a.depth == 0 && !a.behind && c.last != nil {
 		c.last.handed = true
 		c.last.lift()
 	}

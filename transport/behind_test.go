@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,5 +36,23 @@ func TestLayerLeftBehind(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		equal(t, "the slots in use", env.Slots()[0].Used, 0)
+	})
+}
+
+// TestAnswerLeftBehind: nor has the answer that such a layer has in the end, though it
+// be a stream that opens, which lifts the deadline of a call.
+func TestAnswerLeftBehind(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		env := &layers.Env{Clock: c}
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200), events(role, word, done).After(time.Second), clocktest.NoReply().Forever())
+		rt := layers.Chain(up, layers.Deadline(env, 4*time.Second), layers.Retry(env, policy.Retry{BaseDelay: policy.Off, Budget: policy.Off}), around(passOn),
+			layers.Hedge(env, policy.Hedge{Delay: 1500 * time.Millisecond}), layers.StreamGuard(env, policy.Stream{FirstContent: 1500 * time.Millisecond, Hold: policy.On}),
+			layers.Timeouts(env, policy.Timeouts{Attempt: 2 * time.Second}))
+		req := request(t, t.Context(), "PUT", url, nil)
+		req.Body, req.ContentLength = newSlowUpload(c, 3*time.Second, false), -1
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("text")), nil }
+		r := do(c, rt, req)
+		equal(t, "the reason", wantError(t, r.err).Reason, layers.ReasonDeadline)
+		time.Sleep(time.Hour)
 	})
 }
