@@ -64,6 +64,15 @@ type outcome struct {
 	foreign bool
 }
 
+// gone says whether a send has passed every gate.
+type gone uint8
+
+const (
+	goneNot     gone = iota
+	goneAssumed      // it is with a layer of the user's, or the base: there may be a gate further in
+	goneSurely
+)
+
 // attempt is one send of a call. It is also the context that the send runs
 // under, and holds the request that is sent. The mutex of its call guards it.
 //
@@ -93,7 +102,7 @@ type attempt struct {
 	borrows  bool // the context of an attempt before it
 	exposed  bool // a layer of the user's holds the context: use a sibling's
 	counted  bool // as a send, or is part of one that does
-	went     bool // past every gate, since its latest turn
+	went     gone // past every gate, since its latest turn
 	gotConn  bool // once: what was sent on it cannot be known
 	lastCall bool // phaseDue has passed just now
 	hooked   bool // the base fires hooks

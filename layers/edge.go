@@ -109,8 +109,10 @@ func (a *attempt) leave(r rank) (way, error) {
 		return way{}, &Error{Layer: rankRetry.String(), Reason: ReasonBudget, Err: errExtra, local: true}
 	}
 	a.extra = false
-	a.went = a.went || r != rankInner
-	first := a.went && !a.counted
+	if a.went == goneNot && r != rankInner {
+		a.went = goneAssumed
+	}
+	first := a.went > goneNot && !a.counted
 	if first {
 		a.counted, a.sent = true, MaybeSent
 		a.n = c.account().sends.Add(1)
@@ -144,6 +146,9 @@ var errExtra = errors.New("the retry budget of the origin is empty")
 // layer of the user's. The mutex must be held.
 func (a *attempt) arrive(w way) (outermost bool) {
 	a.rank = w.outer
+	if a.went == goneAssumed {
+		a.went = goneSurely
+	}
 	a.depth--
 	a.leavePhase()
 	return a.depth == 0

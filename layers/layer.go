@@ -115,7 +115,7 @@ func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
 		if a := attemptFrom(req.Context()); a != nil && a.call.env == s.env {
 			switch b, was, joined := a.join(s.rank, req); {
 			case b != nil:
-				return s.goOn(b, was, joined, b != a)
+				return s.goOn(a, b, was, joined)
 			case joined == nil:
 				s.env.CloseBody(req)
 				return nil, errUploadAborted
@@ -125,19 +125,31 @@ func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
 	return s.open(req)
 }
 
-// goOn sends an attempt that came to this stage from a layer of the user's. own says
-// that it was made for that.
-func (s *stage) goOn(a *attempt, was rank, req *http.Request, own bool) (*http.Response, error) {
+// goOn sends an attempt that came to this stage from a layer of the user's, which was
+// handed from: the attempt itself, or the one around it.
+func (s *stage) goOn(from, a *attempt, was rank, req *http.Request) (*http.Response, error) {
 	passes := a.passes.Load()
+	if a != from {
+		defer from.goesWith(a)
+	}
 	resp, err := s.send(a, req)
 	a.handOver(was, err == nil)
 	if err != nil && a.passes.Load() == passes { // nobody further in took the body
 		s.env.CloseBody(req)
-		if own {
+		if a != from {
 			a.settle(outcome{err: err, abandoned: true})
 		}
 	}
 	return resp, err
+}
+
+// goesWith notes that a has gone if b has, which was made inside it.
+func (a *attempt) goesWith(b *attempt) {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	if a.went == goneAssumed {
+		a.went = b.went
+	}
 }
 
 // join returns the attempt, and the request, that a layer of rank r goes on
@@ -159,6 +171,12 @@ func (a *attempt) join(r rank, req *http.Request) (_ *attempt, was rank, _ *http
 		a.rank = r
 	}
 	a.told = a.told || joins && held && counted
+	switch {
+	case joins && held && a.went == goneNot: // until goesWith knows
+		a.went = goneAssumed
+	case joins && !held && a.went == goneAssumed:
+		a.went = goneNot
+	}
 	c.mu.Unlock()
 	switch {
 	case behind:

@@ -199,7 +199,7 @@ func (l *rateBudget) send(a *attempt, req *http.Request) (*http.Response, error)
 	}
 	if a.left() { // a layer of the user's sends again
 		a.call.mu.Lock()
-		a.went = false
+		a.went = goneNot
 		a.call.mu.Unlock()
 	}
 	defer func() {
@@ -504,7 +504,7 @@ func (t *turns) listen(e *Env, resp *http.Response) {
 func (a *attempt) hasGone() bool {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
-	return a.went
+	return a.went > goneNot
 }
 
 // left reports that the attempt has gone beyond our layers.

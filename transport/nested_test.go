@@ -1116,9 +1116,9 @@ func TestRetryOnceTooLate(t *testing.T) {
 	})
 }
 
-// TestTurnBehindALayer: a turn that was taken behind a layer of the user's comes
-// back too if a gate further in refuses the send.
-func TestTurnBehindALayer(t *testing.T) {
+// TestTurnBesideALayer: a turn that was taken behind a layer of the user's, or before
+// one, comes back too if a gate further in refuses the send.
+func TestTurnBesideALayer(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		env := &layers.Env{Clock: c}
 		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Body("ok").Forever())
@@ -1129,10 +1129,12 @@ func TestTurnBehindALayer(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer unread.Body.Close()
-		rate := policy.Rate{PerSecond: 0.001, Burst: 5}
-		r := get(t, c, layers.Chain(up, layers.Retry(env, policy.Retry{MaxAttempts: 1}), hand, layers.RateBudget(env, layers.Budget{Rate: rate}), one))
-		equal(t, "the reason", wantError(t, r.err).Reason, layers.ReasonInFlight)
-		equal(t, "the turns left", env.Budgets()[0].Level, 5)
+		retry, rate := layers.Retry(env, policy.Retry{MaxAttempts: 1}), layers.RateBudget(env, layers.Budget{Rate: policy.Rate{PerSecond: 0.001, Burst: 5}})
+		for _, list := range [][]layers.Layer{{retry, hand, rate, one}, {retry, rate, hand, one}, {hand, rate, hand, one}, {layers.Open(env, ""), hand, rate, hand, one}} {
+			r := get(t, c, layers.Chain(up, list...))
+			equal(t, "the reason", wantError(t, r.err).Reason, layers.ReasonInFlight)
+			equal(t, "the turns left", env.Budgets()[0].Level, 5)
+		}
 	})
 }
 
