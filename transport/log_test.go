@@ -109,6 +109,31 @@ func TestLogOpaque(t *testing.T) {
 	})
 }
 
+// TestLogOfChangesThatOvertake: a change is told as it was, though the circuit was
+// forced before it is.
+func TestLogOfChangesThatOvertake(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		var lines bytes.Buffer
+		forces := layers.ObserverFunc(func(_ context.Context, e layers.Event) {
+			if e.Kind == layers.KindBreaker && e.Wait > 0 {
+				e.Breaker.ForceClosed()
+				e.Breaker.ForceOpen()
+			}
+		})
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(500))
+		get(t, c, newTransport(t, c, up, settings(policy.Settings{Breaker: policy.Breaker{Failures: 1, OpenJitter: policy.Off}}), func(cfg *transport.Config) {
+			cfg.Observer = layers.Observers(forces, layers.Log(slog.New(slog.NewTextHandler(&lines, nil))))
+		}))
+		for _, want := range []string{
+			`state=open for=10s origin=http://api.example why="1 failures in a row"` + "\n",
+			"state=closed origin=http://api.example forced=true\n",
+			"state=open origin=http://api.example forced=true\n",
+		} {
+			has(t, lines.String(), want)
+		}
+	})
+}
+
 // TestEventTells: an event in somebody's own log says what it is about.
 func TestEventTells(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
