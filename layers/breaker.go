@@ -523,7 +523,7 @@ func (b *Breaker) show(ctx context.Context, now instant) {
 	if b.env.Observer == nil {
 		return
 	}
-	e := Event{Kind: KindBreaker, Phase: PhaseBreaker, At: b.env.time(now), State: s, Breaker: b}
+	e := Event{Kind: KindBreaker, Phase: PhaseBreaker, At: b.env.time(now), State: s, Breaker: b, forced: b.forced != 0}
 	if s == StateOpen && b.forced == 0 {
 		e.Wait = max(0, b.until-now)
 	}

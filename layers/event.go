@@ -65,6 +65,8 @@ type Event struct {
 	Gap       stream.StallKind // of a gap: the limit that it was under
 	Longest   time.Duration    // of a done: the longest Read of the body
 	Abandoned bool             // of a done or an end: the caller closed the body or gave up, or another send was faster
+
+	forced bool // of a breaker: by hand, which it may not be any more
 }
 
 // LogValue implements slog.LogValuer.

@@ -105,7 +105,7 @@ func (l logger) circuit(ctx context.Context, e Event) {
 		if b.key.scheme != "" {
 			attrs = append(attrs, slog.String("origin", s.Key))
 		}
-		if s.Forced && s.State == e.State && e.Wait == 0 { // it may have been forced since
+		if e.forced {
 			attrs = append(attrs, slog.Bool("forced", true))
 		} else if e.State == StateOpen {
 			attrs = append(attrs, slog.String("why", s.Why))
