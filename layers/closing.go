@@ -22,14 +22,17 @@ func (e *Env) CloseBody(req *http.Request) {
 
 // close closes a body of the caller's. One whose Close blocks, since it is stuck in
 // a Read, say, holds nobody up: it may answer long after the call has its outcome.
+// Others are over when close returns, since it waits for them to begin first.
 func (e *Env) close(body io.Closer) {
-	closed, over := make(chan any, 1), make(chan struct{})
+	begun, closed, over := make(chan struct{}), make(chan any, 1), make(chan struct{})
 	go func() {
 		var panicked any
 		defer func() { closed <- panicked }() // also if the goroutine is ended
 		defer func() { panicked = recover() }()
+		close(begun)
 		_ = body.Close()
 	}()
+	<-begun
 	t := e.Clock.AfterFunc(closeGrace, func() { close(over) })
 	defer t.Stop()
 	select {
