@@ -80,7 +80,9 @@ func (r *race) run() (*http.Response, error) {
 	r.a.mark().race = r
 	r.a.call.mu.Unlock()
 	defer r.end()
+	passes := r.a.passes.Load()
 	resp, err := r.l.next.send(r.a, r.req)
+	refused := err != nil && r.a.passes.Load() == passes
 	won, next := r.finish(r.a, resp, err)
 	if won {
 		return resp, err
@@ -99,6 +101,9 @@ func (r *race) run() (*http.Response, error) {
 		case panicked != nil || winner != nil:
 			if resp != nil {
 				_ = resp.Body.Close()
+			}
+			if refused { // else who sees the error closes the body
+				r.l.env.CloseBody(r.req)
 			}
 			if panicked != nil {
 				panic(panicked)

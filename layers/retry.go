@@ -422,6 +422,9 @@ func (a *attempt) hold(resp *http.Response) {
 	if resp.Body == http.NoBody {
 		return
 	}
+	a.call.mu.Lock()
+	due, limit := a.seldom().endDue, a.seldom().endLimit
+	a.call.mu.Unlock()
 	a.boundBy(heldTime)
 	const most = heldBytes + 1     // one more tells a body that is too long
 	size := resp.ContentLength + 1 // to see the end
@@ -441,6 +444,9 @@ func (a *attempt) hold(resp *http.Response) {
 	_ = resp.Body.Close()
 	a.call.mu.Lock()
 	h := &a.mark().held
+	if !a.settled { // a layer of the user's may send again
+		a.rare.endDue, a.rare.endLimit = due, limit
+	}
 	a.call.mu.Unlock()
 	h.data, h.end = data, io.EOF
 	if err != io.EOF || len(data) > heldBytes {

@@ -414,3 +414,45 @@ func TestHedgeBehindALayer(t *testing.T) {
 		wantTook(t, r, time.Second)
 	})
 }
+
+// TestSendAfterHedges: what bounds the reading of a failed answer, while another send is
+// made, does not bound what a layer of the user's sends afterwards.
+func TestSendAfterHedges(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		env := &layers.Env{Clock: c}
+		twice := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if err != nil {
+				return nil, err
+			}
+			drain(resp)
+			return next.RoundTrip(req)
+		})
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503).Body("no"), clocktest.Reply(503).After(time.Millisecond), clocktest.Reply(200).After(time.Minute))
+		r := get(t, c, layers.Chain(up, layers.Deadline(env, time.Hour), twice, layers.Hedge(env, policy.Hedge{Delay: time.Hour})))
+		wantStatus(t, r, 200)
+		wantTook(t, r, time.Minute+time.Millisecond)
+	})
+}
+
+// TestHedgeOfARefusedSend: the body of what a layer of the user's sends again is closed if
+// only a hedge of that goes.
+func TestHedgeOfARefusedSend(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		env := &layers.Env{Clock: c}
+		twice := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			if _, err := next.RoundTrip(req); err == nil {
+				t.Error("no error")
+			}
+			return next.RoundTrip(again(req))
+		})
+		var bodies tracked
+		req := request(t, t.Context(), "PUT", url, bodies.open("text"))
+		req.GetBody = func() (io.ReadCloser, error) { return bodies.open("text"), nil }
+		up := clocktest.NewUpstream(t, c, clocktest.NoReply().Times(2), clocktest.Reply(200))
+		rt := layers.Chain(up, layers.Deadline(env, time.Minute), twice, layers.Hedge(env, policy.Hedge{Delay: time.Hour}),
+			layers.Inner(env, around(passOn)), layers.Timeouts(env, policy.Timeouts{Read: time.Second}))
+		wantStatus(t, do(c, rt, req), 200)
+		bodies.check(t)
+	})
+}
