@@ -25,6 +25,11 @@ import (
 //
 // A request that is not safe to repeat, or whose body cannot be had again from
 // GetBody, is not hedged.
+//
+// In a chain made by hand, no layer of the user's belongs right around Hedge: put it
+// around the whole call, or inside with [Inner]. Past such a layer, a first send that
+// the caller's body holds up is not let go when a hedge was answered: the call then
+// stays open until that Read returns, or fails.
 func Hedge(env *Env, h policy.Hedge) Layer {
 	h = policy.Defaults().With(policy.Settings{Hedge: h}).Hedge
 	return env.layer(rankHedge, "", func(env *Env, next sender) sender {
