@@ -1166,3 +1166,32 @@ func TestTurnOfASecondSend(t *testing.T) {
 		equal(t, "the turns left", env.Budgets()[0].Level, 4)
 	})
 }
+
+// TestTurnThatWentStaysGone: a turn does not come back if a gate refuses what a layer
+// of the user's sends after the send that the turn was for.
+func TestTurnThatWentStaysGone(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		env := &layers.Env{Clock: c}
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Body("ok").Forever())
+		one := layers.InFlight(env, policy.StateID{}, policy.InFlight{Max: 1})
+		again := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if err != nil {
+				return nil, err
+			}
+			drain(resp)
+			unread, err := layers.Chain(up, one).RoundTrip(request(t, t.Context(), "GET", "http://api.example/", nil))
+			if err != nil {
+				return nil, err
+			}
+			defer unread.Body.Close()
+			return next.RoundTrip(req)
+		})
+		retry, rate := layers.Retry(env, policy.Retry{MaxAttempts: 1}), layers.RateBudget(env, layers.Budget{Rate: policy.Rate{PerSecond: 0.001, Burst: 5}})
+		for i, list := range [][]layers.Layer{{layers.Deadline(env, time.Minute), rate, again, one}, {retry, rate, again, one}} {
+			r := get(t, c, layers.Chain(up, list...))
+			equal(t, "the reason", wantError(t, r.err).Reason, layers.ReasonInFlight)
+			equal(t, "the turns left", env.Budgets()[0].Level, float64(4-i))
+		}
+	})
+}

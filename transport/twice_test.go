@@ -108,3 +108,29 @@ func TestALayerSendsTwice(t *testing.T) {
 		}
 	}
 }
+
+// TestHooksOfTheSecondSendAlone: a hook that tells that a send waits for a connection
+// tells nothing of the one before, though that fired none.
+func TestHooksOfTheSecondSendAlone(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		sends := 0
+		base := layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			if sends++; sends == 1 {
+				return closing(req, io.ErrUnexpectedEOF)
+			}
+			httptrace.ContextClientTrace(req.Context()).GetConn("api.example:80")
+			return closing(req, &net.OpError{Op: "dial", Err: io.ErrClosedPipe})
+		})
+		again := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			if resp, err := next.RoundTrip(req); err == nil {
+				return resp, nil
+			}
+			return next.RoundTrip(req)
+		})
+		env := &layers.Env{Clock: c}
+		rt := layers.Chain(base, layers.Deadline(env, time.Minute), layers.Retry(env, policy.Retry{}), layers.Inner(env, again), layers.Timeouts(env, policy.Timeouts{}))
+		r := do(c, rt, request(t, t.Context(), "POST", "http://api.example/", nil))
+		equal(t, "what was sent", wantError(t, r.err).Sent, layers.MaybeSent)
+		equal(t, "the sends", sends, 2)
+	})
+}
