@@ -155,9 +155,9 @@ func (a *attempt) goesWith(b *attempt) {
 // join returns the attempt, and the request, that a layer of rank r goes on
 // with when it finds a in its context: nil if a has already been there, so that
 // the request must be another one on the same context, such as a token mint, or
-// one that is sent beside it; and no request either if the attempt has its outcome, and
-// has left a layer of the user's behind that goes on only now. Whoever comes first is in until handOver is told
-// where the attempt was.
+// one that is sent beside it; and no request either if the attempt has its
+// outcome, and has left a layer of the user's behind that goes on only now.
+// Whoever comes first is in until handOver is told where the attempt was.
 func (a *attempt) join(r rank, req *http.Request) (_ *attempt, was rank, _ *http.Request) {
 	c := a.call
 	c.mu.Lock()
@@ -171,10 +171,7 @@ func (a *attempt) join(r rank, req *http.Request) (_ *attempt, was rank, _ *http
 		a.rank = r
 	}
 	a.told = a.told || joins && held && counted
-	switch {
-	case joins && held && a.went == goneNot: // until goesWith knows
-		a.went = goneAssumed
-	case joins && !held && a.went == goneAssumed:
+	if joins && !held && a.went == goneAssumed {
 		a.went = goneNot
 	}
 	c.mu.Unlock()
