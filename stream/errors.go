@@ -11,7 +11,10 @@ import (
 
 // ErrTruncated is what reading a stream ends in when its body ends before an
 // event of class [Finish], [Terminal] or [Failure]. It unwraps to
-// [io.ErrUnexpectedEOF] and is not a timeout.
+// [io.ErrUnexpectedEOF] and is not a timeout. Where an end cannot be told from a
+// truncation it is none: right after an event that is longer than what is kept
+// of one, since its finish may be in what is lost, and after one whole JSON value
+// without content, which is the answer to another request than for a stream.
 var ErrTruncated error = fmt.Errorf("stream ended before it was finished: %w", io.ErrUnexpectedEOF)
 
 // A StallKind names the limit that a stream has exceeded.

@@ -43,7 +43,7 @@ type pieceKind uint8
 
 const (
 	partial pieceKind = iota // nothing yet: part of an event
-	whole                    // an event
+	whole                    // an event; nil: the end of the stream ends it
 	comment                  // a keepalive between or inside events
 	padding                  // what surrounds a comment; part of no event
 	idle                     // a keepalive, with the partial pieces before it

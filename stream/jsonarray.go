@@ -14,6 +14,7 @@ type jsonArray struct {
 	event  event
 	array  bool // the brackets of an array are around the values
 	closed bool
+	values uint8 // that have ended; 2 is more than one
 }
 
 // A jsonState says where in the text a byte is.
@@ -110,6 +111,9 @@ func (f *jsonArray) outside(c byte, chunk []byte, from, i int, s sink) int {
 	return from
 }
 
+// onePiece reports whether the body was one value, which is whole, and no array.
+func (f *jsonArray) onePiece() bool { return f.values == 1 && f.state == between && !f.array }
+
 func (f *jsonArray) end(s sink) {
 	if f.state >= inValue {
 		f.emit(nil, nil, s)
@@ -133,6 +137,7 @@ func (f *jsonArray) emit(value, raw []byte, s sink) {
 		value, f.event.cut = prefix(value)
 	}
 	f.event.data = value
+	f.values = min(f.values+1, 2)
 	s.piece(whole, raw, &f.event)
 	f.event, f.state = event{}, between
 	if f.buf != nil {

@@ -92,6 +92,7 @@ type seen struct {
 	opaque    bool // events cannot be told apart, so every byte counts
 	began     bool // there was content
 	finished  bool
+	unclear   bool // what is lost of the last event may have been the finish
 }
 
 // An extra is what it takes to ask the caller's classifier, and to filter.
@@ -360,6 +361,9 @@ func (m *Monitor) piece(k pieceKind, raw []byte, e *event) {
 	switch k {
 	case whole:
 		keepalive = m.event(e) == Keepalive
+		if e.cut && raw != nil { // else it is not whole
+			m.unclear = true
+		}
 	case comment, idle:
 		keepalive = true
 		m.effect(verdict{class: Keepalive})
@@ -508,7 +512,7 @@ func (m *Monitor) touch(k kind) {
 // advance starts the gap anew.
 func (m *Monitor) advance(k kind) {
 	m.measure()
-	m.mark, m.pinged = m.spent, false
+	m.mark, m.pinged, m.unclear = m.spent, false, false
 	if k != noKind {
 		m.kind = k
 	}
@@ -532,13 +536,17 @@ func (m *Monitor) EOF(now time.Duration) error {
 	if m.sniffing {
 		m.pass(m.head[:m.headLen])
 	}
+	answer := false // to something else than what streams
 	if m.framer != nil {
+		f, ok := m.framer.(*jsonArray)
+		answer = ok && f.onePiece()
 		m.look(nil, true)
 	}
 	if m.err != nil { // by another, meanwhile
 		return m.err
 	}
-	if m.dialect != nil && !m.opaque && !m.finished && !m.over && m.limits.AllowTruncated <= 0 {
+	whole := m.finished || m.over || m.unclear || answer && !m.began
+	if m.dialect != nil && !m.opaque && !whole && m.limits.AllowTruncated <= 0 {
 		return m.end(ErrTruncated)
 	}
 	if m.began && !m.over && m.ended == 0 {
