@@ -52,6 +52,7 @@ type Monitor struct {
 	framing   framing
 	kind      kind // of the last content or opened block
 	foreign   uint8
+	unread    uint32 // bytes of an event that is not over, while no dialect is known
 	waiting   bool
 	answered  bool
 	encoded   bool // the body still has a Content-Encoding
@@ -358,6 +359,9 @@ func (m *Monitor) piece(k pieceKind, raw []byte, e *event) {
 		m.extra.offset += int64(len(raw))
 	}
 	keepalive := false
+	if m.dialect == nil && !m.opaque && m.limits.Classify == nil {
+		m.strange(k, raw)
+	}
 	switch k {
 	case whole:
 		keepalive = m.event(e) == Keepalive
@@ -380,6 +384,18 @@ func (m *Monitor) piece(k pieceKind, raw []byte, e *event) {
 		}
 		m.extra.filter.add(k, raw, keepalive)
 	}
+}
+
+// strange makes the stream opaque once an event is longer than what is kept of one:
+// no more can be learnt of it, though it may be a long way to its end, such as that
+// of a document which is one JSON value.
+func (m *Monitor) strange(k pieceKind, raw []byte) {
+	if k != partial {
+		m.unread = 0
+		return
+	}
+	m.unread += uint32(len(raw)) //nolint:gosec // A Read at a time.
+	m.opaque = m.unread > maxPrefix
 }
 
 // pass lets bytes through that are not looked at.
