@@ -88,7 +88,9 @@ func detect(f framing, e *event) (found *dialect, keepalive bool) {
 			continue
 		}
 		v := d.class(e, new(memory))
-		if v.known {
+		// A whole answer in JSON that is an error may be of any API. Google's is
+		// told by its form, and comes first.
+		if v.known && (f != framingJSONArray || v.class != Failure || d == gemini) {
 			return d, false
 		}
 		keepalive = keepalive || v.class == Keepalive

@@ -51,7 +51,26 @@ func transient(name string) bool {
 type fault struct {
 	found     bool
 	google    bool // it has a status, which is Google's word for a type
+	among     bool // other members than those of a report are beside it
 	typ, code []byte
+}
+
+// alone reports whether the payload says nothing but that there was an error. What
+// says more, such as a line of a log or an answer of JSON-RPC, may be of any stream,
+// and that goes on.
+func (f *fault) alone() bool { return !f.among && !f.google }
+
+// beside takes a member beside the one that is the error.
+func (f *fault) beside(s *scanner, key []byte) {
+	switch string(key) {
+	case "type", "code":
+		f.member(s, key)
+		return
+	case "message", "param", "object", "model", "error_type", "request_id", "user_id":
+	default:
+		f.among = true
+	}
+	s.skip()
 }
 
 // fault takes the value of a member that is an error unless it is null, false or

@@ -7,13 +7,16 @@ var ollama = &dialect{"ollama", []framing{framingNDJSON, framingJSONArray}, clas
 func classOllama(e *event, m *memory) verdict {
 	v := verdict{class: Lifecycle}
 	var f fault
+	shown, ends := false, false
 	done, finished := false, false
 	s := e.scan()
 	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
 		case "message":
+			shown = s.peek() == '{' || shown
 			s.ollamaMessage(&v)
 		case "response":
+			shown = s.peek() == '"' || shown
 			if s.filled() {
 				v.content(text)
 			}
@@ -22,12 +25,13 @@ func classOllama(e *event, m *memory) verdict {
 				v.content(thinking)
 			}
 		case "done":
-			v.known = true
+			ends = true
 			done = string(s.word()) == "true"
 		case "done_reason":
 			finished = len(s.text()) > 0 || finished
 		case "status":
 			status := s.text()
+			f.among = true
 			finished = string(status) == "success" || finished
 			if m.changed(status) {
 				v.progress()
@@ -39,12 +43,16 @@ func classOllama(e *event, m *memory) verdict {
 		case "error":
 			s.fault(&f)
 		default:
-			s.skip()
+			f.beside(&s, key)
 		}
 	}
+	v.known = shown && ends // a word such as done is anybody's
 	switch {
 	case f.found:
-		return f.verdict("ollama")
+		known := v.known || f.alone()
+		v = f.verdict("ollama")
+		v.known = known
+		return v
 	case !s.ok():
 		return undecodable
 	case done:

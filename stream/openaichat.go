@@ -17,13 +17,10 @@ func classOpenAIChat(e *event, m *memory) verdict {
 	// Groq names the event of an error; llama.cpp has used a field "error",
 	// whose value is the error itself.
 	f := fault{found: string(e.name) == "error"}
-	rpc := false
+	named := f.found
 	s := e.scan()
 	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
-		case "jsonrpc": // whose errors are answers
-			rpc = true
-			s.skip()
 		case "choices":
 			v.known = true
 			for more := s.list(); more; more = s.elem() {
@@ -40,15 +37,14 @@ func classOpenAIChat(e *event, m *memory) verdict {
 					v.progress()
 				}
 			}
-		case "type", "code":
-			f.member(&s, key)
 		default:
-			s.skip()
+			f.beside(&s, key)
 		}
 	}
 	if f.found {
+		known := v.known || named || f.alone()
 		v = f.verdict("openai-chat")
-		v.known = !rpc && !f.google
+		v.known = known
 		return v
 	}
 	if !s.ok() {
