@@ -13,7 +13,6 @@ func classBedrock(e *event, m *memory) verdict {
 	s := e.scan()
 	if string(e.name) == "chunk" {
 		v := classInvoke(&s, m)
-		v.known = true
 		v.from, v.to = 0, 0 // which are places in what is encoded
 		return v
 	}
@@ -47,7 +46,18 @@ func classInvoke(s *scanner, m *memory) verdict {
 	if !s.ok() {
 		return undecodable
 	}
-	return classModel(inner, m)
+	in := inner.scan()
+	if in.peek() != '{' {
+		// An agent sends its words as they are, and nothing at their end.
+		v := verdict{class: Lifecycle}
+		if len(inner.data) > 0 {
+			v.content(text)
+		}
+		return v
+	}
+	v := classModel(inner, m)
+	v.known = !v.bad
+	return v
 }
 
 // classModel classes an event of any family of models.

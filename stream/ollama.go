@@ -9,6 +9,8 @@ func classOllama(e *event, m *memory) verdict {
 	var f fault
 	shown, ends := false, false
 	done, finished := false, false
+	var status []byte // of the pulling of a model, a layer after the other
+	var completed int64
 	s := e.scan()
 	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
@@ -30,21 +32,22 @@ func classOllama(e *event, m *memory) verdict {
 		case "done_reason":
 			finished = len(s.text()) > 0 || finished
 		case "status":
-			status := s.text()
-			f.among = true
+			status, f.among = s.text(), true
 			finished = string(status) == "success" || finished
-			if m.changed(status) {
-				v.progress()
-			}
 		case "completed":
-			if m.grown(s.number()) {
-				v.progress()
-			}
+			completed = s.number()
 		case "error":
 			s.fault(&f)
 		default:
 			f.beside(&s, key)
 		}
+	}
+	if len(status) > 0 && m.changed(status) {
+		m.count = 0
+		v.content(text)
+	}
+	if m.grown(completed) {
+		v.content(text)
 	}
 	v.known = shown && ends // a word such as done is anybody's
 	switch {

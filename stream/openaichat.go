@@ -93,14 +93,16 @@ func (s *scanner) chatDelta(v *verdict) {
 				s.contentParts(v)
 				continue
 			}
-		case "refusal", "audio":
-		case "reasoning_content", "reasoning", "reasoning_details":
-			k = thinking
+		case "refusal", "audio", "images":
 		case "tool_calls", "function_call":
 			k = tool
 		default:
-			s.skip()
-			continue
+			// reasoning, and with _content, _details, _text, _opaque or _steps behind it.
+			if !bytes.HasPrefix(key, []byte("reasoning")) {
+				s.skip()
+				continue
+			}
+			k = thinking
 		}
 		if s.filled() {
 			v.content(k)

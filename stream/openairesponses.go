@@ -88,7 +88,10 @@ func classOpenAIResponses(e *event, m *memory) verdict {
 			if len(part) > 0 {
 				v.kind = kindOfResponse(part)
 			}
-		case "in_progress", "searching", "generating", "interpreting", "completed":
+			if bytes.HasPrefix(name, []byte("reasoning")) { // of whose parts some are plain text
+				v.kind = thinking
+			}
+		case "in_progress", "searching", "generating", "interpreting", "completed", "failed": // all of a call
 			v.class = Progress
 		default:
 			return v

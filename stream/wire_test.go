@@ -1,0 +1,70 @@
+package stream
+
+import (
+	"encoding/base64"
+	"io"
+	"strings"
+	"testing"
+)
+
+// chunkOf is a message of Bedrock with what a model or an agent has said.
+func chunkOf(inner string) string {
+	return message(`{"bytes":"`+base64.StdEncoding.EncodeToString([]byte(inner))+`"}`,
+		":message-type", "event", ":event-type", "chunk")
+}
+
+// What the servers of a dialect say beside what the cases have.
+func TestWires(t *testing.T) {
+	chat := func(delta string) string {
+		return `data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"",` + delta + `},"finish_reason":null}]}` + "\n\n"
+	}
+	pull := func(digest string, completed string) string {
+		return `{"status":"pulling ` + digest + `","digest":"` + digest + `","total":900,"completed":` + completed + "}\n"
+	}
+	for _, tt := range []struct {
+		dialect, framing, prefix, wire string
+		class                          Class
+		kind                           kind
+	}{
+		{"openai-chat", "sse", "", chat(`"images":[{"type":"image_url","image_url":{"url":"data:,x"}}]`), Content, text},
+		{"openai-chat", "sse", "", chat(`"reasoning_text":"hm"`), Content, thinking},
+		{"openai-chat", "sse", "", chat(`"reasoning_steps":[{"thought":"hm"}]`), Content, thinking},
+		{"openai-chat", "sse", "", chat(`"reasoning_opaque":null`), Lifecycle, text},
+		{"openai-responses", "sse", "", "data: {\"type\":\"response.mcp_call.failed\",\"item_id\":\"m\"}\n\n", Progress, text},
+		{
+			"openai-responses", "sse", "",
+			"data: {\"type\":\"response.reasoning_summary_part.added\",\"part\":{\"type\":\"summary_text\",\"text\":\"\"}}\n\n",
+			Progress, thinking,
+		},
+		// A model that is pulled says nothing but how far it is.
+		{"ollama", "ndjson", "", "{\"status\":\"pulling manifest\"}\n", Content, text},
+		{"ollama", "ndjson", pull("a", "10"), pull("a", "20"), Content, text},
+		{"ollama", "ndjson", pull("a", "10"), pull("a", "10"), Lifecycle, text},
+		{"ollama", "ndjson", pull("a", "900") + pull("b", "10"), pull("b", "20"), Content, text},
+		{"bedrock", "eventstream", "", chunkOf("Hello there"), Content, text},
+		{"bedrock", "eventstream", "", chunkOf(""), Lifecycle, text},
+	} {
+		m := new(Monitor)
+		m.Start(&Limits{Dialect: tt.dialect})
+		m.Answered(header(tt.framing), 0)
+		come(m, tt.prefix, s)
+		before := m.counts
+		come(m, tt.wire, s)
+		if m.counts[tt.class] != before[tt.class]+1 || m.kind != tt.kind {
+			t.Errorf("%s: counts %v, then %v, kind %d: %s", tt.dialect, before, m.counts, m.kind, tt.wire)
+		}
+	}
+}
+
+// The words of an agent are no stream of a model: they have no finish.
+func TestAgents(t *testing.T) {
+	for _, words := range []string{"Hello", `{"answer": `} {
+		m := new(Monitor)
+		m.Start(&Limits{})
+		m.Answered(header("eventstream"), 0)
+		come(m, strings.Repeat(chunkOf(words), 3), s)
+		if end := m.EOF(s); end != io.EOF || !m.Began() {
+			t.Errorf("%s: %v, %+v", words, end, m.Stats())
+		}
+	}
+}
