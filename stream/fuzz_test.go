@@ -31,7 +31,7 @@ func referenceSSE(text string) (before, atEnd []recorded, retry int64) {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
 	var e recorded
 	var data []string
-	id, retry := "", int64(-1)
+	id, next, retry := "", "", int64(-1)
 	limit := func(s string) string { return s[:min(len(s), maxPrefix)] }
 	dispatch := func() []recorded {
 		joined := strings.Join(data, "\n")
@@ -51,6 +51,7 @@ func referenceSSE(text string) (before, atEnd []recorded, retry int64) {
 		switch {
 		case line == "":
 			if i < len(lines)-1 {
+				id = next
 				before = append(before, dispatch()...)
 			}
 		case line[0] == ':':
@@ -65,7 +66,7 @@ func referenceSSE(text string) (before, atEnd []recorded, retry int64) {
 			data = append(data, value)
 		case field == "id":
 			if !strings.Contains(value, "\x00") && len(value) <= maxPrefix {
-				id = value
+				next = value
 			}
 		case field == "retry":
 			if strings.Trim(value, "0123456789") == "" && value != "" {

@@ -37,7 +37,8 @@ type block struct {
 
 // resume is what a client would resume a stream with.
 type resume struct {
-	id    []byte // the last event id
+	id    []byte // of the last event that is whole
+	next  []byte // the last that a line has set, for the event that it is in
 	retry int64  // the last reconnection time, in milliseconds; -1: none
 }
 
@@ -240,7 +241,7 @@ func (f *sse) line(line []byte) {
 		f.block.setsState = true
 		if len(value) <= maxPrefix && bytes.IndexByte(value, 0) < 0 {
 			r := f.resumption()
-			r.id = append(r.id[:0], value...)
+			r.next = append(r.next[:0], value...)
 		}
 	case "retry":
 		f.block.setsState = true
@@ -322,8 +323,12 @@ func (f *sse) resumption() *resume {
 	return f.resume
 }
 
-// dispatch ends the block; raw ends with its empty line.
+// dispatch ends the block; raw ends with its empty line. It is nil at the end of the
+// stream, which would resume before such a block.
 func (f *sse) dispatch(raw []byte, s sink) {
+	if f.block.setsState && raw != nil && f.resume != nil {
+		f.resume.id = append(f.resume.id[:0], f.resume.next...)
+	}
 	switch b := &f.block; {
 	case b.hasData:
 		s.piece(whole, raw, &f.event)

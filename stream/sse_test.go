@@ -200,3 +200,18 @@ func TestSSEIsLinear(t *testing.T) {
 		}
 	}
 }
+
+// A stream that breaks off in an event is resumed before that: its id counts once
+// its empty line is there.
+func TestResumeBeforeABrokenEvent(t *testing.T) {
+	for name, chunks := range chunkings("id: 1\ndata: a\n\nid: 2\n\n: c\nid: 3\nretry: 5\ndata: b\n") {
+		m := begun(&Limits{})
+		for _, chunk := range chunks {
+			come(m, chunk, 0)
+		}
+		m.EOF(0)
+		if got := m.Stats(); got.LastEventID != "2" || got.Retry != 5*time.Millisecond {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

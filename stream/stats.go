@@ -33,7 +33,8 @@ type Stats struct {
 	Failure  *FailureError // that the stream reported; nil for none
 
 	// LastEventID and Retry are what a client of server-sent events would
-	// resume with: the last id, and the wait before that the server asked for.
+	// resume with: the id of the last event that was whole, and the wait before
+	// that the server asked for.
 	LastEventID string
 	Retry       time.Duration
 }
