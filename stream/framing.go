@@ -26,6 +26,7 @@ type sink interface {
 type event struct {
 	name, data []byte
 	cut        bool // data is a prefix
+	sets       bool // SSE: an id or a delay comes with it
 	form       form
 }
 

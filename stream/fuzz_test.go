@@ -65,10 +65,12 @@ func referenceSSE(text string) (before, atEnd []recorded, retry int64) {
 			e.Name = "error"
 			data = append(data, value)
 		case field == "id":
+			e.Sets = true
 			if !strings.Contains(value, "\x00") && len(value) <= maxPrefix {
 				next = value
 			}
 		case field == "retry":
+			e.Sets = true
 			if strings.Trim(value, "0123456789") == "" && value != "" {
 				n, err := strconv.ParseInt(value, 10, 64)
 				if err != nil {
@@ -370,7 +372,7 @@ func FuzzDropKeepalives(f *testing.F) {
 			if e.Form == bare && v.class != Failure {
 				v.class = Lifecycle
 			}
-			if e.ID = ""; over || v.class != Keepalive {
+			if e.ID = ""; over || v.class != Keepalive || e.Sets {
 				want = append(want, e)
 			}
 			over = over || v.class == Terminal || v.class == Failure

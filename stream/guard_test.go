@@ -303,6 +303,7 @@ func TestDropKeepalives(t *testing.T) {
 		{"pings of CRLF", "sse", nil, strings.ReplaceAll(ping+text+ping+text, "\n", "\r\n"), strings.ReplaceAll(text+text, "\n", "\r\n")},
 		{"a ping too long to be one", "sse", nil, longPing + text, longPing + text},
 		{"events without data", "sse", nil, "event: x\n\n" + "id: 5\n\n" + "retry: 5\n\n" + text, "id: 5\n\nretry: 5\n\n" + text},
+		{"pings to resume from", "sse", nil, "id: 5\n" + ping + text + "retry: 5\n" + ping, "id: 5\n" + ping + text + "retry: 5\n" + ping},
 		{"unfinished ping", "sse", nil, text + "event: ping\ndata: {}", text},
 		{"unfinished event", "sse", nil, text + "data: {}", text + "data: {}"},
 		{"what looks like them", "sse", nil, "data: : a\n\ndata:\n\nevent: pin\ndata: g\n\n", "data: : a\n\ndata:\n\nevent: pin\ndata: g\n\n"},
@@ -504,4 +505,27 @@ func TestStallBeforeTheFirstRead(t *testing.T) {
 			t.Errorf("%v after %v", err, c.Elapsed())
 		}
 	})
+}
+
+// Bytes that came before an error are the caller's, also if too few of them came to
+// tell the framing, or if an event among them was not over.
+func TestBytesBeforeAnError(t *testing.T) {
+	for _, text := range []string{"dat", "data: a\n\nda", "event: ping\ndata", ": ping"} {
+		want := strings.TrimSuffix(text, ": ping") // which is dropped
+		b := Guard(&breaks{chunked{[]string{text}}}, &Limits{DropKeepalives: On}, Options{})
+		if got, err := read(b, 100); got != want || err != io.ErrUnexpectedEOF {
+			t.Errorf("%q passes as %q, then %v", text, got, err)
+		}
+	}
+}
+
+// breaks is a body that breaks at its end.
+type breaks struct{ chunked }
+
+func (b *breaks) Read(p []byte) (int, error) {
+	n, err := b.chunked.Read(p)
+	if err != nil {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
 }

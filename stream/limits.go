@@ -72,8 +72,9 @@ type Limits struct {
 	Classify func(Event) Class
 
 	// DropKeepalives removes keepalives from the bytes that the caller reads,
-	// for clients that fail on comments and blank lines. In a JSON array, and
-	// where events cannot be told apart, it removes nothing.
+	// for clients that fail on comments and blank lines. One that has an id or a
+	// delay for the client to resume with stays. In a JSON array, and where events
+	// cannot be told apart, it removes nothing.
 	DropKeepalives Toggle
 	// AllowTruncated accepts an end without a finish or terminal event.
 	AllowTruncated Toggle

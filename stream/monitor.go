@@ -364,8 +364,8 @@ func (m *Monitor) piece(k pieceKind, raw []byte, e *event) {
 	}
 	switch k {
 	case whole:
-		keepalive = m.event(e) == Keepalive
-		if e.cut && raw != nil { // else it is not whole
+		keepalive = m.event(e) == Keepalive && !e.sets // which a client needs to resume
+		if e.cut && raw != nil {                       // else it is not whole
 			m.unclear = true
 		}
 	case comment, idle:
@@ -549,9 +549,6 @@ func (m *Monitor) EOF(now time.Duration) error {
 	if m.err != nil {
 		return m.err
 	}
-	if m.sniffing {
-		m.pass(m.head[:m.headLen])
-	}
 	answer := false // to something else than what streams
 	if m.framer != nil {
 		f, ok := m.framer.(*jsonArray)
@@ -622,6 +619,9 @@ func (m *Monitor) end(err error) error {
 func (m *Monitor) release() {
 	if m.framer != nil {
 		m.framer.end(discard{})
+	}
+	if m.sniffing {
+		m.pass(m.head[:m.headLen])
 	}
 	if m.Filters() {
 		m.extra.filter.flush()

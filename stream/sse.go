@@ -331,6 +331,7 @@ func (f *sse) dispatch(raw []byte, s sink) {
 	}
 	switch b := &f.block; {
 	case b.hasData:
+		f.event.sets = b.setsState
 		s.piece(whole, raw, &f.event)
 	case b.setsState:
 		s.piece(setting, raw, nil)

@@ -38,6 +38,7 @@ type recorded struct {
 	Name, Data, ID string
 	Cut            bool
 	Form           form
+	Sets           bool
 }
 
 func (r *recorder) piece(k pieceKind, raw []byte, e *event) {
@@ -50,7 +51,7 @@ func (r *recorder) piece(k pieceKind, raw []byte, e *event) {
 		if r.id != nil {
 			id = r.id()
 		}
-		r.events = append(r.events, recorded{string(e.name), string(e.data), id, e.cut, e.form})
+		r.events = append(r.events, recorded{string(e.name), string(e.data), id, e.cut, e.form, e.sets})
 	}
 }
 
@@ -98,15 +99,16 @@ func TestSSE(t *testing.T) {
 					}
 					cut := len(data) > maxPrefix
 					data = data[:min(len(data), maxPrefix)]
-					if e != (recorded{want.Type, data, want.ID, cut, plain}) {
+					if e != (recorded{want.Type, data, want.ID, cut, plain, e.Sets}) {
 						t.Errorf("%s: event %d is %s, want %s", name, i, brief(e), brief(want))
 					}
 				}
 				var wantPending []recorded
 				if p := c.Pending; p != nil {
-					wantPending = []recorded{{p.Type, p.Data, string(f.resumption().id), false, plain}}
+					wantPending = []recorded{{p.Type, p.Data, string(f.resumption().id), false, plain, false}}
 				}
 				for i := range pending {
+					pending[i].Sets = false
 					if pending[i].Name == "" {
 						pending[i].Name = "message"
 					}
