@@ -13,6 +13,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/weir-go/weir/policy"
+	"github.com/weir-go/weir/stream"
 )
 
 // CircuitBreaker refuses the sends of a key, at once and unsent, while its
@@ -499,10 +500,11 @@ func (b *Breaker) Stale(p *Pass) bool {
 // verdict says what an outcome tells of the server.
 func (o outcome) verdict() Verdict {
 	failed := o.status >= 500 && o.status != http.StatusNotImplemented
+	told, ok := o.err.(*stream.FailureError) //nolint:errorlint // It is noted as it is.
 	switch {
 	case failed && !o.foreign:
 		return VerdictFailure
-	case o.abandoned || o.foreign:
+	case o.abandoned || o.foreign, ok && !told.Server():
 		return VerdictNeutral
 	case o.err != nil:
 		return VerdictFailure

@@ -91,6 +91,13 @@ type FailureError struct {
 	Retryable bool
 }
 
+// Server reports whether the error may tell of the server's state, as a status of
+// 500 does. One that is known to tell of the request or of its sender's rate, as 400
+// and 429 do, does not.
+func (e *FailureError) Server() bool {
+	return !limited(e.Type) && !limited(e.Code) && !rejected(e.Type) && !rejected(e.Code)
+}
+
 func (e *FailureError) Error() string {
 	s := "stream reports a failure"
 	if e.Type != "" {

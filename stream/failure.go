@@ -3,6 +3,7 @@ package stream
 import (
 	"bytes"
 	"strconv"
+	"strings"
 )
 
 // verdict returns what to say of an event that reports f.
@@ -31,20 +32,45 @@ func identifier(b []byte) string {
 	return string(b)
 }
 
+// limited reports whether a type or code of an error says that it is the sender's
+// share that is used up, or that the request took its time to come: what a status
+// of 429 or 408 says.
+func limited(name string) bool {
+	switch name {
+	case "rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED", "throttlingException", "429", "408":
+		return true
+	}
+	return false
+}
+
+// rejected reports whether a type or code of an error says that it is the request that
+// is wrong: what another status from 400 to 499 says, or 501.
+func rejected(name string) bool {
+	switch name {
+	case "authentication_error", "permission_error", "billing_error", "not_found_error", "request_too_large", // anthropic
+		"insufficient_quota", "context_length_exceeded", "content_filter", "tool_use_failed", "model_not_found", // openai and its like
+		"INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE", "UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND", // gemini
+		"validationException", "accessDeniedException", "resourceNotFoundException": // bedrock
+		return true
+	}
+	status, err := strconv.Atoi(name)
+	return strings.HasPrefix(name, "invalid_") || err == nil && (status >= 400 && status < 500 || status == 501)
+}
+
 // transient reports whether a type or code of an error names a condition of the
 // server that may pass.
 func transient(name string) bool {
 	switch name {
-	case "overloaded_error", "rate_limit_error", "api_error", "timeout_error", // anthropic
-		"server_error", "internal_server_error", "rate_limit_exceeded", "service_unavailable", "overloaded", "timeout", // openai and its like
-		"UNAVAILABLE", "RESOURCE_EXHAUSTED", "INTERNAL", // gemini
-		"throttlingException", "internalServerException", "serviceUnavailableException", // bedrock
+	case "overloaded_error", "api_error", "timeout_error", // anthropic
+		"server_error", "internal_server_error", "service_unavailable", "overloaded", "timeout", // openai and its like
+		"UNAVAILABLE", "INTERNAL", // gemini
+		"internalServerException", "serviceUnavailableException", // bedrock
 		"modelStreamErrorException", "modelTimeoutException",
 		"ERROR": // cohere, which names no other
 		return true
 	}
 	status, err := strconv.Atoi(name)
-	return err == nil && (status == 408 || status == 429 || status >= 500 && status < 600 && status != 501)
+	return limited(name) || err == nil && status >= 500 && status < 600 && status != 501
 }
 
 // A fault is what an error in a payload is called.

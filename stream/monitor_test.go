@@ -443,26 +443,27 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-func TestRetryable(t *testing.T) {
+func TestFailures(t *testing.T) {
 	tests := []struct {
 		dialect, text, typ, code string
-		retryable                bool
+		retryable, server        bool
 	}{
-		{"anthropic", `{"type":"error","error":{"type":"overloaded_error","message":"m"}}`, "overloaded_error", "", true},
-		{"anthropic", `{"type":"error","error":{"type":"invalid_request_error"}}`, "invalid_request_error", "", false},
-		{"openai-chat", `{"error":{"type":"server_error","code":503}}`, "server_error", "503", true},
-		{"openai-chat", `{"error":{"type":"x","code":"429"}}`, "x", "429", true},
-		{"openai-chat", `{"error":{"type":"x","code":501}}`, "x", "501", false},
-		{"openai-chat", `{"error":{"type":"insufficient_quota"}}`, "insufficient_quota", "", false},
-		{"openai-chat", `{"error":"backend is gone"}`, "", "", true},
-		{"openai-chat", `{"error":{"type":"a sentence with spaces"}}`, "", "", false},
-		{"openai-responses", `{"type":"response.failed","response":{"error":{"code":"server_error"}}}`, "", "server_error", true},
-		{"openai-responses", `{"type":"response.failed","response":{"error":{"code":"invalid_prompt"}}}`, "", "invalid_prompt", false},
-		{"gemini", `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED"}}`, "RESOURCE_EXHAUSTED", "429", true},
-		{"gemini", `{"error":{"code":400,"status":"INVALID_ARGUMENT"}}`, "INVALID_ARGUMENT", "400", false},
-		{"cohere", `{"type":"message-end","delta":{"finish_reason":"ERROR"}}`, "ERROR", "", true},
-		{"bedrock", "throttlingException", "throttlingException", "", true},
-		{"bedrock", "validationException", "validationException", "", false},
+		{"anthropic", `{"type":"error","error":{"type":"overloaded_error","message":"m"}}`, "overloaded_error", "", true, true},
+		{"anthropic", `{"type":"error","error":{"type":"invalid_request_error"}}`, "invalid_request_error", "", false, false},
+		{"openai-chat", `{"error":{"type":"server_error","code":503}}`, "server_error", "503", true, true},
+		{"openai-chat", `{"error":{"type":"x","code":"429"}}`, "x", "429", true, false},
+		{"openai-chat", `{"error":{"type":"x","code":501}}`, "x", "501", false, false},
+		{"openai-chat", `{"error":{"type":"insufficient_quota"}}`, "insufficient_quota", "", false, false},
+		{"openai-chat", `{"error":{"type":"upstream_error"}}`, "upstream_error", "", false, true},
+		{"openai-chat", `{"error":"backend is gone"}`, "", "", true, true},
+		{"openai-chat", `{"error":{"type":"a sentence with spaces"}}`, "", "", false, true},
+		{"openai-responses", `{"type":"response.failed","response":{"error":{"code":"server_error"}}}`, "", "server_error", true, true},
+		{"openai-responses", `{"type":"response.failed","response":{"error":{"code":"invalid_prompt"}}}`, "", "invalid_prompt", false, false},
+		{"gemini", `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED"}}`, "RESOURCE_EXHAUSTED", "429", true, false},
+		{"gemini", `{"error":{"code":400,"status":"INVALID_ARGUMENT"}}`, "INVALID_ARGUMENT", "400", false, false},
+		{"cohere", `{"type":"message-end","delta":{"finish_reason":"ERROR"}}`, "ERROR", "", true, true},
+		{"bedrock", "throttlingException", "throttlingException", "", true, false},
+		{"bedrock", "validationException", "validationException", "", false, false},
 	}
 	for _, tt := range tests {
 		e := &event{data: []byte(tt.text)}
@@ -470,8 +471,8 @@ func TestRetryable(t *testing.T) {
 			e = &event{name: []byte(tt.text), form: exception}
 		}
 		got := dialectOf(tt.dialect).class(e, new(memory)).failure
-		if want := (FailureError{tt.dialect, tt.typ, tt.code, tt.retryable}); got == nil || *got != want {
-			t.Errorf("%s: %+v, want %+v", tt.text, got, want)
+		if want := (FailureError{tt.dialect, tt.typ, tt.code, tt.retryable}); got == nil || *got != want || got.Server() != tt.server {
+			t.Errorf("%s: %+v, want %+v; of the server %v", tt.text, got, want, got.Server())
 		}
 	}
 }
