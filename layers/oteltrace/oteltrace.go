@@ -20,6 +20,7 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -55,8 +56,9 @@ func WithPropagator(p propagation.TextMapPropagator) Option {
 // The span of a call is a child of the caller's, and ends with the body. Its
 // events are the waits, the refusals and the first content of a stream; its
 // attributes are the route, the number of sends, and why there was no further
-// one. The span of a send is of the client kind. Its url.full has no query and
-// no userinfo, and no header or body is recorded.
+// one. The span of a send is of the client kind; one that another of its call outran
+// is no error, and says weir.outrun. Its url.full has no query and no userinfo, and no
+// header or body is recorded.
 func Instrument(cfg *transport.Config, options ...Option) {
 	t := &tracing{provider: otel.GetTracerProvider(), propagator: otel.GetTextMapPropagator()}
 	for _, o := range options {
@@ -110,6 +112,9 @@ func (t *tracing) ended(ctx context.Context, r layers.Trace) {
 		if s.Phase != "" {
 			attributes = append(attributes, attribute.String("weir.phase", string(s.Phase)))
 		}
+		if e, ok := errors.AsType[*layers.Error](s.Err); ok && e.Reason != "" {
+			attributes = append(attributes, attribute.String("weir.reason", e.Reason))
+		}
 		switch s.Kind {
 		case layers.KindWait:
 			attributes = append(attributes, attribute.Float64("weir.wait", s.End.Sub(s.Start).Seconds()))
@@ -128,6 +133,10 @@ func (t *tracing) ended(ctx context.Context, r layers.Trace) {
 // fail marks a span as failed. The errors of a stack hold no secrets, but for
 // those of the caller's own making.
 func fail(span trace.Span, err error) {
+	if errors.Is(err, layers.ErrOutrun) { // which is no failure of the server's
+		span.SetAttributes(attribute.Bool("weir.outrun", true))
+		return
+	}
 	kind := fmt.Sprintf("%T", err)
 	if e, ok := errors.AsType[*layers.Error](err); ok {
 		kind = cmp.Or(string(e.Phase), e.Layer)
@@ -244,6 +253,9 @@ type body struct {
 	span trace.Span
 	once sync.Once
 	stop func() bool // watching the end of the send
+
+	reading atomic.Int32 // Reads that are under way
+	left    atomic.Bool  // the send has ended
 }
 
 // closeWriter is a connection that can close its writing side.
@@ -258,11 +270,16 @@ type statter interface{ Stats() stream.Stats }
 func watch(ctx context.Context, b io.ReadCloser, span trace.Span) io.ReadCloser {
 	own := &body{ReadCloser: b, span: span}
 	own.stop = context.AfterFunc(ctx, func() { // perhaps nobody reads or closes it
-		expired, _ := errors.AsType[*layers.Error](context.Cause(ctx))
-		if expired == nil {
-			own.end(nil)
-		} else {
+		cause := context.Cause(ctx)
+		expired, _ := errors.AsType[*layers.Error](cause)
+		own.left.Store(true)
+		switch {
+		case expired != nil:
 			own.end(expired)
+		case errors.Is(cause, layers.ErrOutrun):
+			own.end(cause)
+		case own.reading.Load() == 0: // else the Read knows how it ended
+			own.end(nil)
 		}
 	})
 	w, writes := b.(io.Writer)
@@ -291,10 +308,14 @@ func watch(ctx context.Context, b io.ReadCloser, span trace.Span) io.ReadCloser 
 
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
+	b.reading.Add(1)
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
 		b.stop()
 		b.end(err)
+	}
+	if b.reading.Add(-1) == 0 && b.left.Load() {
+		b.end(nil)
 	}
 	return n, err
 }

@@ -32,7 +32,7 @@ type fixture struct {
 	tr       *transport.Transport
 }
 
-func newFixture(t *testing.T, c *clocktest.Clock, base http.RoundTripper, s policy.Settings, further ...layers.Layer) *fixture {
+func newFixture(t *testing.T, c *clocktest.Clock, base http.RoundTripper, s policy.Settings, change ...func(*transport.Config)) *fixture {
 	t.Helper()
 	f := &fixture{recorder: tracetest.NewSpanRecorder()}
 	f.provider = sdk.NewTracerProvider(sdk.WithSpanProcessor(f.recorder))
@@ -41,7 +41,9 @@ func newFixture(t *testing.T, c *clocktest.Clock, base http.RoundTripper, s poli
 		Policy: policy.Policy{Routes: []policy.Route{{Pattern: "/", Name: "all", Settings: s}}},
 	}
 	oteltrace.Instrument(&cfg, oteltrace.WithTracerProvider(f.provider), oteltrace.WithPropagator(propagation.TraceContext{}))
-	cfg.Inner = append(further, cfg.Inner...)
+	for _, f := range change {
+		f(&cfg)
+	}
 	var err error
 	if f.tr, err = transport.New(cfg); err != nil {
 		t.Fatal(err)
@@ -271,6 +273,48 @@ func TestFailureOfALayer(t *testing.T) {
 	})
 }
 
+// TestOutrun: a send that another outran is no error, over HTTP/1 and HTTP/2.
+func TestOutrun(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			up := clocktest.NewUpstream(t, c, clocktest.NoReply(), clocktest.Reply(200).After(time.Second))
+			up.HTTP2 = http2
+			f := newFixture(t, c, up, policy.Settings{Hedge: policy.Hedge{Delay: time.Second}})
+			if err := f.call(t, t.Context(), "http://api.example/"); err != nil {
+				t.Fatal(err)
+			}
+			c.Add(0)
+			first := text(f.recorder.Started()[1])
+			if !strings.Contains(first, " weir.outrun=true") || strings.Contains(first, "error") {
+				t.Errorf("the first send is %s", first)
+			}
+		})
+	}
+}
+
+// TestBrokenBody: a body that breaks off is an error of the send, though the call,
+// and its context, end while the Read is still under way.
+func TestBrokenBody(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Chunks(clocktest.Chunk{Data: "a"}).Reset())
+		f := newFixture(t, c, up, policy.Settings{}, func(cfg *transport.Config) {
+			cfg.Observer = layers.Observers(cfg.Observer, layers.ObserverFunc(func(_ context.Context, e layers.Event) {
+				if e.Kind == layers.KindEnd {
+					c.Sleep(time.Second)
+				}
+			}))
+		})
+		if err := f.call(t, t.Context(), "http://api.example/"); err == nil {
+			t.Fatal("no error")
+		}
+		for _, s := range f.recorder.Ended() {
+			if s.Status().Code != codes.Error {
+				t.Errorf("no error in %s", text(s))
+			}
+		}
+	})
+}
+
 // TestPanic: the spans of a call end even if a layer or the base panics.
 func TestPanic(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
@@ -299,7 +343,7 @@ func TestPanic(t *testing.T) {
 func TestStats(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Header("Content-Type", "text/event-stream").Body("data: x\n\n"))
-		f := newFixture(t, c, up, policy.Settings{Stream: policy.Stream{Enabled: policy.On}}, func(next http.RoundTripper) http.RoundTripper {
+		asks := func(next http.RoundTripper) http.RoundTripper {
 			return layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
 				resp, err := next.RoundTrip(req)
 				if err == nil {
@@ -309,6 +353,9 @@ func TestStats(t *testing.T) {
 				}
 				return resp, err
 			})
+		}
+		f := newFixture(t, c, up, policy.Settings{Stream: policy.Stream{Enabled: policy.On}}, func(cfg *transport.Config) {
+			cfg.Inner = append([]layers.Layer{asks}, cfg.Inner...)
 		})
 		if err := f.call(t, t.Context(), "http://api.test/"); err != nil {
 			t.Error(err)

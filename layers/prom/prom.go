@@ -16,6 +16,8 @@ package prom
 import (
 	"context"
 	"errors"
+	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -34,10 +36,12 @@ import (
 //     deadline, timeout, refused, canceled, abandoned, error, none or other. It is
 //     refused if it failed without a send, for whatever reason but its deadline and
 //     its caller, such as a token that could not be made; refusals_total has what
-//     limits refused
+//     limits refused. It is abandoned if its caller closed the body early, but for an
+//     answer of 400 and above, of which many callers want no more than the status
 //   - call_seconds by route: calls, their bodies included
 //   - calls_in_flight by route
-//   - sends_total by route and outcome; a retry, a hedge and each redirect is one
+//   - sends_total by route and outcome; a retry, a hedge and each redirect is one. Those
+//     that another send outran are abandoned, and none is refused
 //   - wait_seconds by route and by what was waited for: rate, in-flight, backoff
 //   - phase_seconds by route and phase: pool, connect, write, read
 //   - first_content_seconds by route: of streams, since they were sent
@@ -133,12 +137,13 @@ func reason(e layers.Event) string {
 
 // ended counts what is known at the end of a call.
 func (m *Metrics) ended(_ context.Context, t layers.Trace) {
-	m.calls.WithLabelValues(t.Route, outcome(t.Status, t.Err, t.Abandoned)).Inc()
+	sent := slices.ContainsFunc(t.Spans, func(s layers.Span) bool { return s.Kind == layers.KindSend })
+	m.calls.WithLabelValues(t.Route, outcome(t.Status, t.Err, sent, t.Abandoned)).Inc()
 	m.took.WithLabelValues(t.Route).Observe(t.End.Sub(t.Start).Seconds())
 	for _, s := range t.Spans {
 		switch s.Kind {
 		case layers.KindSend:
-			m.sends.WithLabelValues(t.Route, outcome(s.Status, s.Err, false)).Inc()
+			m.sends.WithLabelValues(t.Route, outcome(s.Status, s.Err, true, false)).Inc()
 		case layers.KindPhase:
 			m.phases.WithLabelValues(t.Route, string(s.Phase)).Observe(s.End.Sub(s.Start).Seconds())
 		case layers.KindWait:
@@ -148,22 +153,24 @@ func (m *Metrics) ended(_ context.Context, t layers.Trace) {
 }
 
 // outcome is one of a few words.
-func outcome(status int, err error, abandoned bool) string {
+func outcome(status int, err error, sent, abandoned bool) string {
 	ours, ok := errors.AsType[*layers.Error](err)
 	switch {
 	case errors.Is(err, context.Canceled):
 		return "canceled"
 	case ok && ours.Phase == layers.PhaseDeadline:
 		return "deadline"
-	case ok && ours.Sent == layers.Unsent && ours.Attempts == 0:
+	case ok && !sent:
 		return "refused"
 	case ok && ours.Timeout():
 		return "timeout"
 	case errors.Is(err, context.DeadlineExceeded): // the caller's
 		return "deadline"
+	case errors.Is(err, layers.ErrOutrun):
+		return "abandoned"
 	case err != nil:
 		return "error"
-	case abandoned:
+	case abandoned && status < http.StatusBadRequest:
 		return "abandoned"
 	case status == 0:
 		return "none"

@@ -128,6 +128,63 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
+// TestOutcomes: a send is never refused, and one that was outrun no error; a caller
+// that wants no more than a status does not hide it, and a hop may be refused.
+func TestOutcomes(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c,
+			clocktest.FailDial(clocktest.ErrRefused),
+			clocktest.Reply(200).Connect(time.Minute),
+			clocktest.Reply(503).Body("unread"),
+			clocktest.Reply(200).Body("unread"),
+			clocktest.Reply(200).After(9*time.Second), clocktest.Reply(200).After(time.Second), // hedged
+			clocktest.Reply(302).Header("Location", "/dear"))
+		m := prom.New()
+		tr, err := transport.New(transport.Config{Base: up, Clock: c, Observer: m, Policy: policy.Policy{
+			Settings: policy.Settings{
+				Timeouts: policy.Timeouts{Connect: time.Second}, Retry: policy.Retry{Enabled: policy.Off}, Hedge: policy.Hedge{Delay: 5 * time.Second},
+			},
+			Routes: []policy.Route{
+				{Pattern: "api.example/", Name: "all"},
+				{Pattern: "api.example/dear", Name: "dear", Settings: policy.Settings{
+					Rate: policy.Rate{PerSecond: 1, Cost: func(*http.Request) int { return 2 }},
+				}},
+			},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, method := range []string{"POST", "POST", "POST", "POST", "GET", "GET"} {
+			req, err := http.NewRequestWithContext(t.Context(), method, "http://api.example/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp, err := tr.Client().Do(req); err == nil {
+				resp.Body.Close()
+			}
+		}
+		want(t, m, `
+			# HELP weir_calls_total Calls that ended, their bodies included.
+			# TYPE weir_calls_total counter
+			weir_calls_total{outcome="2xx",route="all"} 1
+			weir_calls_total{outcome="3xx",route="all"} 1
+			weir_calls_total{outcome="5xx",route="all"} 1
+			weir_calls_total{outcome="abandoned",route="all"} 1
+			weir_calls_total{outcome="error",route="all"} 1
+			weir_calls_total{outcome="refused",route="dear"} 1
+			weir_calls_total{outcome="timeout",route="all"} 1
+			# HELP weir_sends_total Sends: first ones, retries, hedges and redirects.
+			# TYPE weir_sends_total counter
+			weir_sends_total{outcome="2xx",route="all"} 2
+			weir_sends_total{outcome="3xx",route="all"} 1
+			weir_sends_total{outcome="5xx",route="all"} 1
+			weir_sends_total{outcome="abandoned",route="all"} 1
+			weir_sends_total{outcome="error",route="all"} 1
+			weir_sends_total{outcome="timeout",route="all"} 1
+			`, "calls_total", "sends_total")
+	})
+}
+
 // TestSharedState: the gauges of what calls share, while they share it.
 func TestSharedState(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
