@@ -151,6 +151,7 @@ type attempt struct {
 type rare struct {
 	endDue   instant       // of the whole attempt; 0: none
 	endLimit time.Duration // what it enforces
+	draining bool          // it is how long an answer is read that another attempt takes the place of
 	result   *outcome      // how the body ended while the send was still inside
 	dial     *dialing      // the latest
 	upload   *upload       // the guarded request body
@@ -273,8 +274,8 @@ func (a *attempt) enterPhase(p phase, now instant) {
 	}
 }
 
-// boundBy bounds what is left of the attempt.
-func (a *attempt) boundBy(d time.Duration) {
+// boundBy bounds what is left of the attempt, or the draining of its answer.
+func (a *attempt) boundBy(d time.Duration, draining bool) {
 	c := a.call
 	now := c.env.now()
 	c.mu.Lock()
@@ -283,7 +284,7 @@ func (a *attempt) boundBy(d time.Duration) {
 		return
 	}
 	if due, r := after(now, d), a.mark(); r.endDue == 0 || due < r.endDue {
-		r.endDue, r.endLimit = due, d
+		r.endDue, r.endLimit, r.draining = due, d, draining
 		c.arm(due, now)
 	}
 }
@@ -309,7 +310,9 @@ func (a *attempt) leavePhase() { a.phase, a.phaseDue = phaseNone, never }
 // overdue returns the timeout that has expired. The mutex must be held.
 func (a *attempt) overdue(now instant) *Error {
 	if r := a.seldom(); r.endDue > 0 && now >= r.endDue {
-		return a.timeout(PhaseAttempt, r.endLimit, now-r.endDue+r.endLimit)
+		e := a.timeout(PhaseAttempt, r.endLimit, now-r.endDue+r.endLimit)
+		e.drained = r.draining
+		return e
 	}
 	if now < a.phaseDue {
 		return nil
@@ -347,9 +350,13 @@ func (a *attempt) abort() {
 	o := outcome{status: int(a.status), err: a.expired}
 	// Nobody waited on the server, or the deadline was not the policy's.
 	o.abandoned = a.expired.Phase == PhaseDeadline && (idle || a.expired.Owner == OwnerJob)
+	if a.expired.drained {
+		o.err, o.abandoned = nil, true
+	}
+	expired := a.expired
 	a.call.mu.Unlock()
 	a.abandonDial()
-	a.stop(o.err)
+	a.stop(expired)
 	for ; upload != nil; upload = upload.prev {
 		upload.abort()
 	}
@@ -441,6 +448,9 @@ func (a *attempt) failure(err error, r rank, proof bool) error {
 	defer a.call.mu.Unlock()
 	if a.expired != nil {
 		return a.expired
+	}
+	if a.dropped && errors.Is(err, context.Canceled) { // HTTP/2 says no more
+		err = ErrOutrun
 	}
 	if e, ok := err.(*Error); ok && !e.told { //nolint:errorlint // Only the outermost can be this call's.
 		if e.Sent == Unsent && (a.seldom().lost || a.sent == Answered) { // it tells of a further send

@@ -1,6 +1,8 @@
 package layers
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"sync/atomic"
@@ -119,8 +121,13 @@ func (b *body) end(err error) {
 	}
 	own := b.a.givenUp()
 	b.a.call.mu.Lock()
+	drained := b.a.expired != nil && b.a.expired.drained
 	given := own != nil || b.a.dropped || b.a.expired != nil && b.a.expired.Owner == OwnerJob || b.shut.Load()
 	b.a.call.mu.Unlock()
+	if drained { // nobody but us wanted no more of it
+		b.ended(outcome{status: int(b.status), abandoned: true})
+		return
+	}
 	b.ended(outcome{status: int(b.status), err: err, abandoned: given})
 }
 
@@ -237,8 +244,11 @@ func (a *attempt) bodyError(err error) error {
 	}
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
-	if a.expired != nil {
+	switch {
+	case a.expired != nil:
 		return a.call.told(a.expired)
+	case a.dropped && errors.Is(err, context.Canceled): // HTTP/2 says no more
+		return ErrOutrun
 	}
 	return safe(err)
 }

@@ -341,9 +341,13 @@ func (c *Call) wake() {
 	if next != never {
 		c.arm(next, now)
 	}
+	cause := c.expired
+	if own := c.first.expired; own != nil && own.Phase == PhaseDeadline {
+		cause = own // which says what the send did
+	}
 	c.mu.Unlock()
 	if passed {
-		c.first.stop(c.expired)
+		c.first.stop(cause)
 	}
 	for _, a := range hit {
 		a.abort()
@@ -513,6 +517,9 @@ func (c *Call) finish(o outcome) {
 		return
 	}
 	c.done = true
+	if e, ours := o.err.(*Error); ours && c.first.seldom().reason == "" { //nolint:errorlint // Only the outermost is of this call.
+		c.setReason(e.Reason)
+	}
 	c.endContext()
 	alarm, unread := c.alarm, c.unread
 	c.alarm, c.unread = nil, false

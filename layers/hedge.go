@@ -74,10 +74,11 @@ type race struct {
 	resp     *http.Response // the winner's
 }
 
-var (
-	errOutrun = errors.New("another send of the call was faster")
-	errGone   = errors.New("the goroutine of the send was ended")
-)
+// ErrOutrun is how a send ends when another of the same call was faster: see
+// [Hedge]. Observers see it, and inner layers of the user's, but no caller.
+var ErrOutrun = errors.New("another send of the call was faster")
+
+var errGone = errors.New("the goroutine of the send was ended")
 
 func (r *race) run() (*http.Response, error) {
 	r.live = []*attempt{r.a}
@@ -94,7 +95,7 @@ func (r *race) run() (*http.Response, error) {
 	}
 	defer func() {
 		if next != nil {
-			next.settle(outcome{err: errOutrun, abandoned: true})
+			next.settle(outcome{err: ErrOutrun, abandoned: true})
 		}
 	}()
 	for kept := resp == nil; ; {
@@ -415,7 +416,7 @@ func (a *attempt) drop() {
 	a.call.mu.Lock()
 	a.dropped = true
 	a.call.mu.Unlock()
-	a.cancel(errOutrun)
+	a.cancel(ErrOutrun)
 }
 
 // win makes the outcome of b that of a.

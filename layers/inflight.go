@@ -288,8 +288,19 @@ func (l *inFlight) wait(a *attempt, s Slots) error {
 	}
 	// The deadline, if it comes before, ends the attempt and with it the wait.
 	limit := after(now, l.maxWait)
-	a.emit(Event{Kind: KindWait, Phase: PhaseInFlight, Wait: min(limit, a.call.deadline()) - now})
-	defer a.waited(PhaseInFlight, now)
+	began := never // when the wait for a slot did; never: something else is waited for
+	begin := func() {
+		began = l.env.now()
+		a.emit(Event{Kind: KindWait, Phase: PhaseInFlight, Wait: min(limit, a.call.deadline()) - began})
+	}
+	over := func() {
+		if began != never {
+			a.waited(PhaseInFlight, began)
+		}
+		began = never
+	}
+	begin()
+	defer func() { over() }()
 	p := s.Join(a.order())
 	defer func() { p.Leave() }() // which does nothing once it is taken
 	for had := a.turns.held; ; {
@@ -307,6 +318,7 @@ func (l *inFlight) wait(a *attempt, s Slots) error {
 		}
 		if had && !a.turns.tryAgain(a) {
 			p.Leave() // a free slot is for who can use it
+			over()
 			if err := a.turns.take(a, limit); err != nil {
 				return err
 			}
@@ -314,6 +326,9 @@ func (l *inFlight) wait(a *attempt, s Slots) error {
 		}
 		if p.Take() {
 			return nil
+		}
+		if began == never {
+			begin()
 		}
 	}
 }

@@ -14,18 +14,20 @@ import (
 // ended, its body included, and one for each change of a circuit. A nil logger
 // is slog.Default() at the time of the line.
 //
-// The level follows the outcome: Debug for an answer to the first send; Info for
-// one that took more sends, and for a call that its caller gave up, or whose body
-// it closed early; Warn for an answer of 429 or of 500 and above, and for a circuit
-// that opens; Error for a call that failed. A redirect hop is a call of its own.
+// The level follows the outcome: Warn for an answer of 429 or of 500 and above, and
+// for a circuit that opens; Debug for another answer to the first send; Info for one
+// that took more sends, and for a call that its caller gave up, or whose body it
+// closed early; Error for a call that failed. A redirect hop is a call of its own,
+// but attempts counts the sends of the hops before it too, as [Call.Attempts] does.
 //
 // The attributes are route, attempts, took, and where there is something to say:
 // status, error, reason, first_content, opaque for a stream whose events cannot be
 // told apart, and two groups that account for the time: waits, with what the call
 // waited for and how long, and phases, with how long its sends were in each phase,
-// from a millisecond on. What is called body there runs from the headers to the end
-// of the body, the caller's own time between two Reads included. Sends that compete
-// add up. Those of a circuit are route, state, for, why, forced, and origin unless
+// from a millisecond on. They are the [Trace.Parts] of the call: body among the
+// phases runs from the headers to the end of the body, the caller's own time between
+// two Reads included, and layers among the waits is the time in layers of yours. What
+// sends that compete do at the same time adds up. Those of a circuit are route, state, for, why, forced, and origin unless
 // its Key is a function of yours. No URL, header or body is among them.
 func Log(l *slog.Logger) Observer {
 	to := logger{l}
@@ -37,16 +39,16 @@ type logger struct{ *slog.Logger }
 func (l logger) call(ctx context.Context, t Trace) {
 	level, text := slog.LevelDebug, "call answered"
 	switch {
-	case t.Abandoned && (t.Err == nil && t.Status < http.StatusInternalServerError || errors.Is(t.Err, context.Canceled)):
+	case t.Abandoned && (t.Err == nil && !bad(t.Status) || errors.Is(t.Err, context.Canceled)):
 		level, text = slog.LevelInfo, "call given up"
 		if t.Err == nil && t.Status > 0 {
 			text = "body closed early"
 		}
 	case t.Err != nil:
 		level, text = slog.LevelError, "call failed"
-	case t.Status == http.StatusTooManyRequests || t.Status >= http.StatusInternalServerError:
+	case bad(t.Status):
 		level = slog.LevelWarn
-	case t.Attempts > 1:
+	case t.sends() > 1:
 		level = slog.LevelInfo
 	}
 	if !l.to().Enabled(ctx, level) {
@@ -69,9 +71,16 @@ func (l logger) call(ctx context.Context, t Trace) {
 	if slices.ContainsFunc(t.Spans, func(s Span) bool { return s.Kind == KindOpaque }) {
 		attrs = append(attrs, slog.Bool("opaque", true))
 	}
-	attrs = append(attrs, group("waits", t.Waited(), 0)...)
-	attrs = append(attrs, group("phases", total(t.parts(), KindPhase), time.Millisecond)...)
+	parts := t.Parts()
+	attrs = append(attrs, group("waits", total(parts, KindWait), 0)...)
+	attrs = append(attrs, group("phases", total(parts, KindPhase), time.Millisecond)...)
 	l.to().LogAttrs(ctx, level, text, attrs...)
+}
+
+// bad reports a status that a server has in trouble, however much of the body its
+// caller wanted.
+func bad(status int) bool {
+	return status == http.StatusTooManyRequests || status >= http.StatusInternalServerError
 }
 
 // group returns what took so long at least, as an attribute; none if nothing did.

@@ -461,8 +461,12 @@ func (q *queuing) tooLate(i int, wait time.Duration) error {
 		return q.a.refuse(tooDear(q.claims[i].n, "smaller now"))
 	}
 	p, now := q.places[i], q.now()
+	limit := p.limit - now
+	if p.reason == ReasonMaxWait {
+		limit-- // a turn at the end of it is not too late
+	}
 	return q.a.refuse(&Error{
-		Layer: rankRate.String(), Phase: PhaseRate, Limit: max(0, p.limit-now), RetryAfter: wait,
+		Layer: rankRate.String(), Phase: PhaseRate, Limit: max(0, limit), RetryAfter: wait,
 		Reason: p.reason, Err: errTurn, timeout: p.reason == ReasonDeadline, Elapsed: now - q.a.call.start,
 	})
 }

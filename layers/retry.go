@@ -425,7 +425,7 @@ func (a *attempt) hold(resp *http.Response) {
 	a.call.mu.Lock()
 	due, limit := a.seldom().endDue, a.seldom().endLimit
 	a.call.mu.Unlock()
-	a.boundBy(heldTime)
+	a.boundBy(heldTime, true)
 	const most = heldBytes + 1     // one more tells a body that is too long
 	size := resp.ContentLength + 1 // to see the end
 	if size <= 0 || size > most {
@@ -445,7 +445,7 @@ func (a *attempt) hold(resp *http.Response) {
 	a.call.mu.Lock()
 	h := &a.mark().held
 	if !a.settled { // a layer of the user's may send again
-		a.rare.endDue, a.rare.endLimit = due, limit
+		a.rare.endDue, a.rare.endLimit, a.rare.draining = due, limit, false
 	}
 	a.call.mu.Unlock()
 	h.data, h.end = data, io.EOF

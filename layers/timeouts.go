@@ -36,7 +36,7 @@ func (l *timeouts) send(a *attempt, req *http.Request) (*http.Response, error) {
 	a.enterPhase(phaseRead, now)
 	c.mu.Unlock()
 	if l.limits.Attempt > 0 {
-		a.boundBy(l.limits.Attempt)
+		a.boundBy(l.limits.Attempt, false)
 	}
 	return a.trace(l.next, req)
 }

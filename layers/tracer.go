@@ -16,7 +16,7 @@ type Trace struct {
 	Start    time.Time
 	End      time.Time // zero: the call goes on
 	Deadline time.Time // zero: it has none
-	Attempts int       // sends
+	Attempts int       // sends, with those of the redirect hops before it
 	Status   int       // of the answer that the caller has; 0: it has none
 	Err      error     // why the call, or its body, failed; nil: it did not
 	// Abandoned reports that the caller gave up the call, or closed its body
@@ -201,8 +201,9 @@ func (r *tracing) add(e Event) {
 	case KindResponse:
 		r.send(e, func(s *Span) { s.Status = e.Status })
 	case KindDone:
-		r.send(e, func(s *Span) { s.Status, s.Err, s.End = e.Status, e.Err, e.At })
+		r.send(e, func(s *Span) { s.Status, s.Err, s.End = cmp.Or(e.Status, s.Status), e.Err, e.At })
 	case KindEnd:
+		r.cutOff(e)
 		r.close(e, func(*Span) bool { return true })
 		r.End, r.Status, r.Err, r.Abandoned, r.over = e.At, e.Status, e.Err, e.Abandoned, true
 	}
@@ -221,6 +222,16 @@ func (r *tracing) close(e Event, match func(*Span) bool) {
 	for i := range r.Spans {
 		if s := &r.Spans[i]; s.End.IsZero() && match(s) {
 			s.End = e.At
+		}
+	}
+}
+
+// cutOff says why the sends are over that go on at the end of a call, which tell of
+// their own end too late: they were outrun, or ended with it.
+func (r *tracing) cutOff(e Event) {
+	for i := range r.Spans {
+		if s := &r.Spans[i]; s.Kind == KindSend && s.End.IsZero() {
+			s.Err = cmp.Or(e.Err, ErrOutrun)
 		}
 	}
 }

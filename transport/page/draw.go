@@ -148,12 +148,13 @@ func waterfall(c *Call, now time.Time) fall {
 	if left > 0 && left <= length {
 		f.Deadline = part(left)
 	}
-	for i := range c.Spans {
+	parts := c.Parts()
+	for i := range parts {
 		if len(f.Bars) == mostSpans {
-			f.Dropped += len(c.Spans) - i
+			f.Dropped += len(parts) - i
 			break
 		}
-		s := &c.Spans[i]
+		s := &parts[i]
 		to := s.End
 		if to.IsZero() {
 			to = end

@@ -1,6 +1,8 @@
 package page
 
 import (
+	"context"
+	"errors"
 	"iter"
 	"maps"
 	"slices"
@@ -101,7 +103,7 @@ func (r *routeCalls) add(t *layers.Trace, failed bool, now int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case failed && t.Attempts == 0:
+	case failed && !slices.ContainsFunc(t.Spans, func(s layers.Span) bool { return s.Kind == layers.KindSend }):
 		r.refused.add(*t, mostRefused)
 		return
 	case failed:
@@ -182,10 +184,18 @@ func (r *ring) add(t layers.Trace, most int) {
 	r.at = (r.at + 1) % most
 }
 
-// text is an error of which only the text is left.
-type text string
+// text is an error of which only the text is left, and whether somebody gave up.
+type text struct {
+	words    string
+	canceled bool
+}
 
-func (t text) Error() string { return string(t) }
+func textOf(words string, err error) text {
+	return text{cut(words, mostText), errors.Is(err, context.Canceled)}
+}
+
+func (t text) Error() string        { return t.words }
+func (t text) Is(target error) bool { return t.canceled && target == context.Canceled }
 
 func isShort(err error) bool {
 	_, short := err.(text) //nolint:errorlint // It wraps nothing.
@@ -219,11 +229,11 @@ func shorten(t layers.Trace) layers.Trace {
 	t.Spans = slices.Clone(t.Spans) // those of a list that was handed out are the same
 	for i := range t.Spans {
 		if s := &t.Spans[i]; !isShort(s.Err) {
-			s.Err = text(cut(s.Failure(), mostText))
+			s.Err = textOf(s.Failure(), s.Err)
 		}
 	}
 	if !isShort(t.Err) {
-		t.Err = text(cut(t.Failure(), mostText))
+		t.Err = textOf(t.Failure(), t.Err)
 	}
 	return t
 }

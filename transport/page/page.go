@@ -2,8 +2,10 @@ package page
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"embed"
+	"errors"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -302,12 +304,14 @@ const noRoute = "(none)"
 
 func outcome(t *layers.Trace) string {
 	switch {
-	case t.Abandoned:
+	case errors.Is(t.Err, context.Canceled):
 		return "given up"
 	case t.Err != nil:
 		return "failed"
-	case t.Status >= http.StatusBadRequest:
+	case t.Status >= http.StatusBadRequest: // of which many callers want no more
 		return "status"
+	case t.Abandoned:
+		return "given up"
 	}
 	return "answered"
 }

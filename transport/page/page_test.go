@@ -196,6 +196,34 @@ func TestFilter(t *testing.T) {
 	})
 }
 
+// TestFilterOutcomes: a caller that wants no more of an answer than its status did not
+// give it up, and a deadline of its own is a failure.
+func TestFilterOutcomes(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		s := newSite(t, c, policy.Policy{Settings: policy.Settings{Retry: policy.Retry{Enabled: policy.Off}}}, page.Options{},
+			clocktest.Reply(503).After(time.Second).Body("unread"), clocktest.Reply(200).After(2*time.Second).Body("unread"), clocktest.NoReply())
+		for range 3 {
+			ctx, cancel := c.WithTimeout(t.Context(), 3*time.Second)
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.example/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp, err := s.tr.RoundTrip(req); err == nil {
+				resp.Body.Close()
+			}
+			cancel()
+		}
+		for outcome, want := range map[string]string{
+			"status": "no route 1s 1 503", "given+up": "no route 2s 1 200", "failed": "no route 3s 1 context deadline exceeded",
+		} {
+			body := squeeze(s.get("/weir/calls?outcome=" + outcome))
+			if strings.Count(body, "no route") != 1 || !strings.Contains(body, want) {
+				t.Errorf("%s: no %q alone in %s", outcome, want, body)
+			}
+		}
+	})
+}
+
 // TestSlow: of each route, and of each minute, the three slowest calls count as
 // slow, however slow those of another route or minute are.
 func TestSlow(t *testing.T) {

@@ -215,10 +215,11 @@ func TestViews(t *testing.T) {
 	s.mu.Lock()
 	trace := s.trace
 	s.mu.Unlock()
-	if len(rows) != len(trace.Spans) || len(rows) < 5 {
-		t.Fatalf("the waterfall has %d bars, and the call %d parts", len(rows), len(trace.Spans))
+	parts := trace.Parts()
+	if len(rows) != len(parts) || len(rows) < 5 {
+		t.Fatalf("the waterfall has %d bars, and the call %d parts", len(rows), len(parts))
 	}
-	for i, span := range trace.Spans {
+	for i, span := range parts {
 		var x, w float64
 		fmt.Sscan(rows[i][1], &x)
 		fmt.Sscan(rows[i][2], &w)
