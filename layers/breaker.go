@@ -410,16 +410,12 @@ func (b *Breaker) closeIfGood() {
 	}
 }
 
-// expire gives up the probes whose lease is over, and reports whether there
-// were any.
+// expire makes room for others than the probes whose lease is over, and reports
+// whether there were any.
 func (b *Breaker) expire(now instant) (expired bool) {
-	for _, p := range slices.Backward(b.probes) {
-		if now >= p.lease {
-			b.report(now, p, VerdictNeutral)
-			expired = true
-		}
-	}
-	return expired
+	n := len(b.probes)
+	b.probes = slices.DeleteFunc(b.probes, func(p *Pass) bool { return now >= p.lease })
+	return len(b.probes) < n
 }
 
 // Settle implements Settler.
@@ -448,18 +444,19 @@ func (b *Breaker) report(now instant, p *Pass, v Verdict) {
 	if p.era != b.era {
 		return
 	}
-	if p.probe && now > p.lease || b.forced == StateClosed {
+	if b.forced == StateClosed {
 		v = VerdictNeutral
 	}
 	failed := v == VerdictFailure
 	switch {
 	case p.probe:
+		leased := now <= p.lease && slices.Contains(b.probes, p)
 		b.forget(p)
-		switch v {
-		case VerdictSuccess:
+		switch {
+		case v == VerdictSuccess: // late too, or a server slower than Open would be shut out for ever
 			b.good++
 			b.closeIfGood()
-		case VerdictFailure:
+		case failed && leased:
 			b.done(errFailed)
 		}
 	case v == VerdictNeutral:

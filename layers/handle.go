@@ -121,7 +121,7 @@ type Pass struct {
 
 	// Of a Breaker, and under its mutex.
 	era     int
-	lease   instant // a probe that has not settled by then is given up
+	lease   instant // a probe that has not settled by then makes room for another
 	settled bool
 
 	probe bool

@@ -185,9 +185,9 @@ func FuzzBreaker(f *testing.F) {
 				fmt.Fprintf(story, " era %d says %v", o.era, v)
 				b.Settle(t.Context(), o.pass, v)
 				b.Settle(t.Context(), o.pass, VerdictFailure)
-				late := state == StateHalfOpen && now > o.lease
+				late := state == StateHalfOpen && (o.given || now > o.lease)
 				switch failed := v == VerdictFailure; {
-				case o.given || o.era != era || v == VerdictNeutral || late:
+				case o.era != era || v == VerdictNeutral || failed && late:
 				case state == StateClosed && set.Ratio > 0:
 					slice := int64(e.now() / (200 * time.Millisecond))
 					recent = append(recent, verdict{slice, failed})

@@ -162,7 +162,8 @@ type Breaker struct {
 	// 0.1. Off: none.
 	OpenJitter float64
 	// Probes is how many calls a half-open circuit admits at once, and how many
-	// successes close it. Default 1.
+	// successes close it. Default 1. One that has not been answered within Open
+	// makes room for another; then it still counts if it succeeds.
 	Probes int
 	// Key says which requests share a circuit. Nil inherits; the default is
 	// [ByOrigin].

@@ -486,6 +486,28 @@ func TestProbeThatWaitedIsAlone(t *testing.T) {
 	})
 }
 
+// TestProbeSlowerThanOpen: a server that takes longer for its answers than the
+// circuit stays open closes it once as many probes as it takes have been answered,
+// while others ask. A failure that comes so late changes nothing.
+func TestProbeSlowerThanOpen(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		slow := clocktest.Reply(200).After(25 * time.Second)
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503), clocktest.Reply(503).After(15*time.Second), slow.Forever())
+		tr := newTransport(t, c, up, fragile(func(s *policy.Settings) { s.Breaker.Probes = 2 }))
+		get(t, c, tr)
+		c.Add(10 * time.Second)
+		var wg sync.WaitGroup
+		state := func() layers.State { return tr.Breakers()[0].State() }
+		for range 4 { // at 10, 16, 22 and 28 s, with two leased at any time
+			wg.Go(func() { get(t, c, tr) })
+			c.Add(6 * time.Second)
+		}
+		equal(t, "the state after a late failure", state(), layers.StateHalfOpen)
+		wg.Wait()
+		equal(t, "the state after late successes", state(), layers.StateClosed)
+	})
+}
+
 // TestFailureThatOpens: a failure that opens the circuit is not retried, and costs no
 // backoff.
 func TestFailureThatOpens(t *testing.T) {

@@ -2,7 +2,7 @@
 -- of state: what belongs to an earlier one counts for nothing, and so does what
 -- is told twice.
 --
--- KEYS: the state (hash), the probes under way (by the end of their lease).
+-- KEYS: the state (hash), the probes not settled (by the end of their lease).
 -- ARGV: what to do, id of the probe, era, open time, its longest, what it is
 --   multiplied with, number of probes, channel, how much longer it is open as
 --   far as the process knows.
@@ -39,30 +39,33 @@ local function trip()
   opens(length * spread)
 end
 
-redis.call('ZREMRANGEBYSCORE', probes, '-inf', str(now))
+redis.call('ZREMRANGEBYRANK', probes, 0, -1001) -- of those given up, the latest can still succeed
 redis.call('ZREMRANGEBYSCORE', probes, str(now + open + 1000000), '+inf') -- leased by a clock that went back
+local over = '(' .. str(now) -- the lease of a probe ends later, if it has one
+local function leased() return (tonumber(redis.call('ZSCORE', probes, id)) or 0) > now end
 local granted, wait = 0, 0
 if what == 'trip' and c.state == 'closed' and ours then
   trip()
 elseif what == 'look' and not s[2] and known > 0 then
   opens(known)
 elseif what == 'probe' and c.state == 'open' and c.till <= now then
-  if redis.call('ZSCORE', probes, id) then
+  if leased() then
     granted = 1
-  elseif redis.call('ZCARD', probes) + c.good < most then
+  elseif redis.call('ZCOUNT', probes, over, '+inf') + c.good < most then
     redis.call('ZADD', probes, str(now + open), id)
     granted = 1
   else
-    local first = redis.call('ZRANGE', probes, 0, 0, 'WITHSCORES')[2]
+    local first = redis.call('ZRANGEBYSCORE', probes, over, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
     wait = first and tonumber(first) - now or 0
   end
-elseif what == 'sent' then
-  redis.call('ZADD', probes, 'XX', str(now + open), id)
+elseif what == 'sent' and leased() then
+  redis.call('ZADD', probes, str(now + open), id)
 elseif what == 'neutral' or what == 'success' or what == 'failure' then
+  local late = not leased()
   local counts = redis.call('ZREM', probes, id) == 1 and era == c.era and c.state == 'open'
-  if counts and what == 'failure' then
+  if counts and what == 'failure' and not late then
     trip()
-  elseif counts and what == 'success' then
+  elseif counts and what == 'success' then -- late too, or a slow server would be shut out for ever
     c.good = c.good + 1
     if c.good >= most then
       c.opens, c.till = 0, 0

@@ -365,6 +365,17 @@ func testCircuits(t *testing.T, p process) {
 			next.Settle(context.Background(), good)
 			eventually(t, "sends pass", func() bool { return !isOpen(c) && func() bool { _, ok := send(c, new(layers.Pass)); return ok }() })
 		}},
+		{"a probe that is slow", numbers, func(t *testing.T, c layers.Circuit) {
+			tell(t, c, bad, bad)
+			slow := admitted(t, c)
+			if local, ok := c.(interface{ Sent(p *layers.Pass) }); ok {
+				local.Sent(slow)
+			}
+			admitted(t, c)
+			equal(t, "the first has its lease", slow.Stale(), true)
+			slow.Settle(context.Background(), good) // and so is well
+			eventually(t, "sends pass", func() bool { return !isOpen(c) && func() bool { _, ok := send(c, new(layers.Pass)); return ok }() })
+		}},
 		{"no probe for a hedge", numbers, func(t *testing.T, c layers.Circuit) {
 			tell(t, c, bad, bad)
 			eventually(t, "the open time is over", func() bool { return !isOpen(c) })
