@@ -19,7 +19,8 @@ import (
 // pause, the engine stands at the end of it.
 type bucket struct {
 	env *Env
-	id  uint64 // the order in which several are locked
+	id  uint64   // the order in which several are locked
+	key stateKey // that it was made for
 
 	mu     sync.Mutex
 	engine *rate.Limiter
@@ -313,6 +314,12 @@ func (b *bucket) pool() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.pooled = true
+}
+
+func (b *bucket) isPooled() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.pooled
 }
 
 // Set implements Bucket.

@@ -82,7 +82,9 @@ var buckets = kind[Bucket]{
 				return b
 			}
 		}
-		return e.newBucket(s.Rate)
+		b := e.newBucket(s.Rate)
+		b.key = key
+		return b
 	},
 	apply: func(b Bucket, s policy.Settings) func() {
 		if local, ok := b.(*bucket); ok {
@@ -308,8 +310,8 @@ func (a *attempt) order() uint64 {
 // that one which is slow, or paused, holds up nobody who does not need it.
 func (t *turns) queue(a *attempt, limit instant) error {
 	q := newQueuing(t, a, limit)
-	next, wait := q.slowest()
-	if limit == 0 && after(q.now(), wait) >= q.places[next].limit {
+	next, wait, late := q.slowest()
+	if limit == 0 && late {
 		return q.tooLate(next, wait)
 	}
 	a.emit(Event{Kind: KindWait, Phase: PhaseRate, Wait: wait})
@@ -351,9 +353,10 @@ type queuing struct {
 
 // queued is what it has to do with one budget.
 type queued struct {
-	turn   Turn    // nil: it is not in the queue
-	limit  instant // a turn at this or later comes too late
-	reason string  // why
+	turn    Turn          // nil: it is not in the queue
+	limit   instant       // a turn at this or later comes too late
+	reason  string        // why
+	longest time.Duration // that MaxWait allows, if that is why
 }
 
 func newQueuing(t *turns, a *attempt, limit instant) *queuing {
@@ -372,7 +375,7 @@ func newQueuing(t *turns, a *attempt, limit instant) *queuing {
 			longest = after(now, wait)
 		}
 		if longest < end {
-			p.limit, p.reason = after(longest, 1), ReasonMaxWait
+			p.limit, p.reason, p.longest = after(longest, 1), ReasonMaxWait, longest-now
 		}
 	}
 	return q
@@ -380,17 +383,21 @@ func newQueuing(t *turns, a *attempt, limit instant) *queuing {
 
 func (q *queuing) now() instant { return q.a.call.env.now() }
 
-// slowest returns which turn has to be waited for longest, and how long.
-func (q *queuing) slowest() (slow int, wait time.Duration) {
+// slowest returns which turn has to be waited for longest, and how long. If some
+// would come too late, it is the slowest of those.
+func (q *queuing) slowest() (slow int, wait time.Duration, late bool) {
+	now := q.now()
 	for i, c := range q.claims {
 		if c.n == 0 {
 			continue
 		}
-		if w := c.b.Predict(c.n); w > wait || q.claims[slow].n == 0 {
-			slow, wait = i, w
+		w := c.b.Predict(c.n)
+		tooLate := w > 0 && after(now, w) >= q.places[i].limit
+		if q.claims[slow].n == 0 || tooLate && !late || tooLate == late && w > wait {
+			slow, wait, late = i, w, tooLate
 		}
 	}
-	return slow, wait
+	return slow, wait, late
 }
 
 // await waits until a turn is there, but does not begin a wait longer than
@@ -461,12 +468,12 @@ func (q *queuing) tooLate(i int, wait time.Duration) error {
 		return q.a.refuse(tooDear(q.claims[i].n, "smaller now"))
 	}
 	p, now := q.places[i], q.now()
-	limit := p.limit - now
-	if p.reason == ReasonMaxWait {
-		limit-- // a turn at the end of it is not too late
+	limit := p.longest
+	if p.reason == ReasonDeadline {
+		limit = max(0, p.limit-now)
 	}
 	return q.a.refuse(&Error{
-		Layer: rankRate.String(), Phase: PhaseRate, Limit: max(0, limit), RetryAfter: wait,
+		Layer: rankRate.String(), Phase: PhaseRate, Limit: limit, RetryAfter: wait,
 		Reason: p.reason, Err: errTurn, timeout: p.reason == ReasonDeadline, Elapsed: now - q.a.call.start,
 	})
 }
@@ -501,6 +508,9 @@ func (t *turns) listen(e *Env, resp *http.Response) {
 	until := e.time(after(e.now(), min(wait, MaxPause)))
 	for _, c := range t.claims {
 		c.b.Pause(until)
+		if b, ok := c.b.(*bucket); ok && !b.isPooled() {
+			c.of.states.at(b.key).Pause(until) // b may have made room for others meanwhile
+		}
 	}
 }
 

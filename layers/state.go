@@ -181,6 +181,14 @@ func (k *keyed[T]) add(key stateKey) T {
 	return e.state
 }
 
+// at returns the state of a key.
+func (k *keyed[T]) at(key stateKey) T {
+	if e, ok := k.live.Load(key); ok {
+		return e.(*kept[T]).state // Nothing else is stored.
+	}
+	return k.add(key)
+}
+
 // without returns the state of a key for which there is no room: the overflow
 // state, or else the one that was made for it. The mutex must be held.
 func (k *keyed[T]) without(made T) T {

@@ -143,6 +143,29 @@ func TestMaxWaitOfOneBudget(t *testing.T) {
 	})
 }
 
+// TestMaxWaitBesideALongerWait: a budget whose turn would come after its MaxWait
+// refuses at once, also if that of another has to be waited for longer.
+func TestMaxWaitBesideALongerWait(t *testing.T) {
+	for limit, longest := range map[time.Duration]time.Duration{policy.Off: 0, time.Second: time.Second} {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Forever())
+			tr := newTransport(t, c, up, settings(policy.Settings{
+				Rate:    policy.Rate{PerSecond: 0.25, Burst: 1, MaxWait: limit},
+				Budgets: map[string]policy.Rate{"slow": {PerSecond: 0.2, Burst: 1}},
+			}))
+			get(t, c, tr)
+			r := get(t, c, tr)
+			wantTook(t, r, 0)
+			e := wantError(t, r.err)
+			equal(t, "the reason", e.Reason, layers.ReasonMaxWait)
+			equal(t, "the limit", e.Limit, longest)
+			equal(t, "the time to come back", e.RetryAfter, 4*time.Second)
+			c.Add(4 * time.Second)
+			wantTook(t, get(t, c, tr), time.Second) // only the other is to be waited for
+		})
+	}
+}
+
 // TestFreeSlotIsNotKept: a call that has waited for a slot, and then waits for its
 // turn, leaves the slot to those that can use it; MaxWait bounds both waits.
 func TestFreeSlotIsNotKept(t *testing.T) {

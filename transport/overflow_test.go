@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -126,6 +127,33 @@ func TestOverflowKeepsNoPause(t *testing.T) {
 		equal(t, "of 10 keys, those that pass", m.passed(10), 5)
 		c.Add(5 * time.Second)
 		equal(t, "5 s later", m.passed(10), 5)
+	})
+}
+
+// TestPauseOfAKeyThatMadeRoom: a pause that a key is asked for by an answer that took
+// so long that the key has made room for others, is kept.
+func TestPauseOfAKeyThatMadeRoom(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		m := newCrowd(t, c, policy.Settings{Rate: policy.Rate{PerSecond: 1, Burst: 1, MaxWait: policy.Off}})
+		m.answer = func(host string) *http.Response {
+			resp := reply(200)
+			if host == "slow.example" {
+				c.Sleep(2 * time.Second)
+				resp = reply(429)
+				resp.Header.Set("Retry-After", "600")
+			}
+			return resp
+		}
+		m.get("first.example") // room is looked for behind it
+		var wg sync.WaitGroup
+		wg.Go(func() { m.get("slow.example") })
+		c.Add(1500 * time.Millisecond)
+		for i := range full + 100 {
+			m.get(early(i))
+		}
+		wg.Wait()
+		e := wantError(t, m.get("slow.example").err)
+		equal(t, "the time to come back", e.RetryAfter, 600*time.Second)
 	})
 }
 

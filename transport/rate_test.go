@@ -142,13 +142,15 @@ func TestMaxWait(t *testing.T) {
 		e := wantError(t, results[3].err)
 		wantTook(t, results[3], 0)
 		equal(t, "the reason", e.Reason, layers.ReasonMaxWait)
+		equal(t, "the limit", e.Limit, 2*time.Second)
 		equal(t, "whether it is a timeout", e.Timeout(), false)
 
 		none, err := tr.With(policy.Settings{Rate: policy.Rate{MaxWait: policy.Off}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantError(t, get(t, c, none).err) // the budget is the view's too
+		e = wantError(t, get(t, c, none).err) // the budget is the view's too
+		equal(t, "the limit that is off", e.Limit, 0)
 	})
 }
 
