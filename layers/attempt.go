@@ -396,6 +396,7 @@ func (a *attempt) close(o outcome) {
 	a.settled = true
 	a.leavePhase()
 	a.unbound()
+	a.outlived()
 	for p := &c.live; *p != nil; p = &(*p).next {
 		if *p == a {
 			*p = a.next

@@ -60,5 +60,6 @@
 // a Classify that blocks holds up its Read, and no Close, limit or other call. No
 // goroutine or timer outlives a call, but one that waits in a Read of a caller's
 // request body that does not answer its Close, or in that Close: it ends when these
-// return.
+// return. A body that is still being sent when its answer has ended is cut off 50 ms
+// later.
 package layers

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 )
 
 // smallBody is up to which length a body that is known to be in memory is
@@ -154,6 +155,20 @@ func (u *upload) Close() error {
 	u.closing = false
 	c.mu.Unlock()
 	return err
+}
+
+// uploadGrace is how long an upload may go on after the end of its answer. It is
+// what net/http allows before it gives up the connection, but not the Read.
+const uploadGrace = 50 * time.Millisecond
+
+// outlived cuts the base off from the bodies of a send that has ended, by an early
+// answer say, once their time is up. The mutex must be held.
+func (a *attempt) outlived() {
+	for u := a.seldom().upload; u != nil; u = u.prev {
+		if !u.closed {
+			a.call.env.Clock.AfterFunc(uploadGrace, u.abort)
+		}
+	}
 }
 
 // abort cuts the base off. A Read that is stuck in the caller's body is

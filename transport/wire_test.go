@@ -534,6 +534,33 @@ func TestWireBlockedBody(t *testing.T) {
 	}
 }
 
+// TestWireBodyOutlivesItsAnswer: a caller's body that blocks is closed, and lets go of
+// what reads it, soon after the call whose server does not wait for it is over; also if
+// it was to be sent again.
+func TestWireBodyOutlivesItsAnswer(t *testing.T) {
+	for name, answer := range map[string]func(http.ResponseWriter){
+		"text":    func(rw http.ResponseWriter) { rw.WriteHeader(413); io.WriteString(rw, "too much") },
+		"nothing": func(rw http.ResponseWriter) { rw.WriteHeader(413) },
+		"failure": func(rw http.ResponseWriter) { rw.WriteHeader(503); io.WriteString(rw, "too much") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachKind(t, func(t *testing.T, c *clocktest.Clock, kind, url string) {
+				w := newWire(t, c, kind, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+					_ = http.NewResponseController(rw).EnableFullDuplex() // HTTP/2 always is
+					answer(rw)
+				}), settings(policy.Settings{}))
+				body := &blockedBody{release: make(chan struct{})}
+				r := do(c, w, request(t, t.Context(), "PUT", url, body))
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				c.Add(50 * time.Millisecond)
+				equal(t, "the number of closes", int(body.closes.Load()), 1)
+			})
+		})
+	}
+}
+
 // TestWireBodyThatFails: the caller's own failure is not the server's.
 func TestWireBodyThatFails(t *testing.T) {
 	broken := errors.New("the disk is gone")
