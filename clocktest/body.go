@@ -18,13 +18,14 @@ type body struct {
 	resp   *http.Response
 	at     time.Time // when the last chunk of those taken arrived
 	chunks []Chunk   // those to come
+	left   int64     // of the length that the headers announce; negative: none
 	data   string    // arrived and not yet read
 	err    error     // what comes after data
 	closed atomic.Bool
 }
 
 func newBody(x *exchange, resp *http.Response, at time.Time) *body {
-	b := &body{x: x, resp: resp, at: at, chunks: x.step.chunks}
+	b := &body{x: x, resp: resp, at: at, chunks: x.step.chunks, left: resp.ContentLength}
 	x.u.mu.Lock()
 	defer x.u.mu.Unlock()
 	x.u.open[b] = x.seen
@@ -49,15 +50,23 @@ func (b *body) Read(p []byte) (int, error) {
 
 // next waits for what arrives next.
 func (b *body) next() (string, error) {
-	if len(b.chunks) > 0 {
+	switch {
+	case b.left == 0:
+		b.x.end()
+		return "", io.EOF
+	case len(b.chunks) > 0:
 		c := b.chunks[0]
 		b.chunks, b.at = b.chunks[1:], b.at.Add(c.After)
 		if err := b.x.until(b.at); err != nil {
 			return "", err
 		}
-		return c.Data, nil
-	}
-	if b.x.step.silent {
+		data := c.Data
+		if b.left > 0 {
+			data = data[:min(int64(len(data)), b.left)]
+			b.left -= int64(len(data))
+		}
+		return data, nil
+	case b.x.step.silent:
 		return "", b.x.hang()
 	}
 	if err := b.x.until(b.at); err != nil {
@@ -65,7 +74,11 @@ func (b *body) next() (string, error) {
 	}
 	maps.Copy(b.resp.Trailer, b.x.step.trailer)
 	b.x.end()
-	return "", cmp.Or(b.x.step.err, io.EOF)
+	end := io.EOF
+	if b.left > 0 {
+		end = io.ErrUnexpectedEOF
+	}
+	return "", cmp.Or(b.x.step.err, end)
 }
 
 // Close ends the exchange. A Read that waits returns, and finds the body closed,

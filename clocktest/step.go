@@ -131,7 +131,8 @@ func (s Step) Interim(status int, header http.Header) Step {
 // After waits before the answer, or the failure.
 func (s Step) After(d time.Duration) Step { s.after = d; return s }
 
-// Header adds a header to the answer.
+// Header adds a header to the answer. A Content-Length is kept to as net/http does: a
+// longer body is cut there, and a shorter one ends in io.ErrUnexpectedEOF.
 func (s Step) Header(key, value string) Step { s.header = with(s.header, key, value); return s }
 
 // Trailer adds a trailer, announced in the headers, that comes with the body's end.

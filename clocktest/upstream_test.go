@@ -542,3 +542,31 @@ func TestBodilessOverHTTP2(t *testing.T) {
 		}
 	}
 }
+
+// TestAnnouncedLength: a body is as long as its headers say, or ends too early, as
+// with net/http.
+func TestAnnouncedLength(t *testing.T) {
+	for _, test := range []struct {
+		step Step
+		body string
+		err  error
+	}{
+		{Reply(200).Body("abc"), "a", nil},
+		{Reply(200).Chunks(Chunk{Data: "a"}).Silent(), "a", nil},
+		{Reply(200), "", io.ErrUnexpectedEOF},
+		{Reply(200).Reset(), "", ErrReset},
+	} {
+		Run(t, func(t *testing.T, c *Clock) {
+			up := NewUpstream(t, c, test.step.Header("Content-Length", "1"))
+			resp, err := up.RoundTrip(request(t.Context(), nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if string(body) != test.body || !errors.Is(err, test.err) || resp.ContentLength != 1 {
+				t.Errorf("got %q of %d, %v, want %q, %v", body, resp.ContentLength, err, test.body, test.err)
+			}
+		})
+	}
+}

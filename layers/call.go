@@ -311,7 +311,7 @@ func (c *Call) wake() {
 		}
 		if passed {
 			e := *c.expired
-			e.Sent, e.during, e.streamed = a.sent, a.during(), a.streamed
+			e.Sent, e.during, e.attempt, e.streamed = a.sent, a.during(), int(a.n), a.streamed
 			a.expired = &e
 		} else {
 			a.expired = a.overdue(now)

@@ -117,7 +117,8 @@ type Error struct {
 	told     bool  // to a caller: one that comes from further in is another call's
 	streamed bool  // it cut a stream off that is not guarded
 	drained  bool  // it cut off an answer that another attempt takes the place of
-	during   Phase // what the deadline interrupted
+	during   Phase // what the deadline interrupted, of the attempt of this number
+	attempt  int
 }
 
 // Error begins with what happened.
@@ -130,7 +131,7 @@ func (e *Error) Error() string {
 		case e.Attempts == 0:
 			b.WriteString(", before attempt 1 was sent")
 		case e.during != "":
-			fmt.Fprintf(&b, ", in phase %s of attempt %d", e.during, e.Attempts)
+			fmt.Fprintf(&b, ", in phase %s of attempt %d", e.during, e.attempt)
 		}
 		if e.streamed {
 			b.WriteString(": the response is a stream, which Stream.Enabled on its route bounds by its content instead")

@@ -31,7 +31,8 @@ const (
 type Kind string
 
 // The kinds of events. A call has one start and one end; between them each
-// attempt has a send, its phases, a response or none, and a done.
+// attempt has a send, its phases, a response or none, and a done. That of a send
+// which competes with others may come after the end, as may its other events.
 const (
 	KindStart    Kind = "start"    // the call entered the stack
 	KindSend     Kind = "send"     // an attempt passed every gate

@@ -11,8 +11,9 @@ import (
 
 // Timeline is an Observer that keeps what happened to the calls it saw. Its
 // String is one line an event, with the time since its call began: what a test
-// compares, and what a reviewer reads. It keeps everything, so it is for tests
-// and for single calls. The zero value is ready to use.
+// compares, and what a reviewer reads. What sends that compete do at the same
+// instant comes in any order. It keeps everything, so it is for tests and for single
+// calls. The zero value is ready to use.
 type Timeline struct {
 	mu    sync.Mutex
 	calls []*Call

@@ -230,6 +230,16 @@ func TestSeenCutOff(t *testing.T) {
 	})
 }
 
+// TestSeenPhaseOf: the phase in which a deadline ended a call is named with the
+// attempt that was in it.
+func TestSeenPhaseOf(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.NoReply(), clocktest.Reply(200).Pool(time.Minute))
+		w := newLogged(t, c, up, policy.Settings{Deadline: 5 * time.Second, Hedge: policy.Hedge{Delay: time.Second}})
+		equal(t, "the error", get(t, c, w).err.Error(), "deadline exceeded after 5s, in phase read of attempt 1 (2 attempts, deadline exhausted)")
+	})
+}
+
 // TestSeenMaxWait: a refusal names the limit that was set.
 func TestSeenMaxWait(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
