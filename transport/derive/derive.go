@@ -322,7 +322,7 @@ func (l *Limit) keep(basis *curve, at point, least time.Duration) {
 	case high.beyond || present <= max(most, times(high.at, l.Safety)):
 		l.note("the samples cannot tell whether %v is better than the %v in force: that is kept", l.Value, present)
 		l.Value = present
-	case high.at > l.Exact:
+	case high.at > l.Exact && most > l.Value:
 		l.note("raised from %v to %v: by these samples, the quantile may be %v, and what is in force is lowered no further than is certain", l.Value, most, brief(high.at))
 		l.Value = most
 	}

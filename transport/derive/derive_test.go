@@ -517,6 +517,24 @@ func TestLeast(t *testing.T) {
 	}
 }
 
+// TestLeastIsKept: what is in force is lowered no further than is certain, and not
+// further than the least either.
+func TestLeastIsKept(t *testing.T) {
+	o := Options{Present: func(Group) policy.Settings {
+		return policy.Settings{Timeouts: policy.Timeouts{Connect: 10 * time.Second}}
+	}}
+	for seed := range uint64(50) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		s := new(Snapshot)
+		for range 500 {
+			s.Sample(chat, Connect).Done.Add(time.Duration(1e5 * math.Exp(2*random.NormFloat64())))
+		}
+		if l := limitOf(t, plan(t, s, o), chat, "Timeouts.Connect"); l.Value < 250*time.Millisecond {
+			t.Fatalf("seed %d: the limit is %v: %v", seed, l.Value, l.Notes)
+		}
+	}
+}
+
 func TestOptions(t *testing.T) {
 	for _, o := range []Options{
 		{Quantile: 1}, {Quantile: 0.4}, {Quantile: math.NaN()}, {Safety: 0.5}, {Safety: 11}, {GapSafety: -1}, {Confidence: 1},
