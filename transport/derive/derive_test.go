@@ -535,6 +535,23 @@ func TestLeastIsKept(t *testing.T) {
 	}
 }
 
+// TestPicture: each limit has its panel, with the quantile that it was built on.
+func TestPicture(t *testing.T) {
+	s := new(Snapshot)
+	for _, q := range []Quantity{Connect, Body, FirstContent, PingedGap, Opening} {
+		exactly(&s.Sample(chat, q).Done, 4_000, time.Second)
+		exactly(&s.Sample(chat, q).Longest, 4_000, time.Second)
+	}
+	p := plan(t, s, Options{Quantile: Background})
+	svg, err := p.Draw(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(svg), ">p99.9 "); n != len(p.Limits) || n != 5 {
+		t.Errorf("%d panels of %d limits have the quantile", n, len(p.Limits))
+	}
+}
+
 func TestOptions(t *testing.T) {
 	for _, o := range []Options{
 		{Quantile: 1}, {Quantile: 0.4}, {Quantile: math.NaN()}, {Safety: 0.5}, {Safety: 11}, {GapSafety: -1}, {Confidence: 1},

@@ -2,6 +2,7 @@ package derive
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"html"
@@ -20,7 +21,7 @@ const (
 )
 
 var inks = []struct{ name, ink, dash string }{
-	{"p99", "#555555", "2 3"},
+	{"", "#555555", "2 3"}, // the name of the quantile
 	{"in force", "#c0392b", "7 4"},
 	{"derived", "#1e8449", ""},
 }
@@ -30,6 +31,7 @@ const blue, orange = "#7fa8d1", "#e59866"
 // panel is one distribution and its limits.
 type panel struct {
 	title     string
+	quantile  string
 	sample    *Sample
 	limits    [3]time.Duration // as inks; 0: none
 	from, to  float64          // of the axis, as logarithms of nanoseconds
@@ -38,17 +40,15 @@ type panel struct {
 }
 
 // Draw returns a picture of the distributions that the plan was derived from, as
-// SVG: of each wait a panel, with the quantile, the limit in force and the one
+// SVG: of each limit a panel, with the quantile, the limit in force and the one
 // derived. It fails if there is nothing to draw.
 func (p *Plan) Draw(s *Snapshot) ([]byte, error) {
 	var panels []*panel
 	for _, l := range p.Limits {
-		switch l.Quantity {
-		case Headers, FirstContent, Gap:
-			sample := s.Sample(l.Group, l.Quantity)
-			panels = append(panels, newPanel(fmt.Sprintf("%v: %s", l.Group, what(l.Quantity)), sample,
-				[3]time.Duration{l.At, l.Present, l.Value}))
-		}
+		panel := newPanel(fmt.Sprintf("%v: %s", l.Group, what(l.Quantity)), s.look(l.Group, l.Quantity),
+			[3]time.Duration{l.At, l.Present, l.Value})
+		panel.quantile = percentile(l.Quantile)
+		panels = append(panels, panel)
 	}
 	if len(panels) == 0 {
 		return nil, errors.New("there is nothing to draw")
@@ -69,10 +69,24 @@ func (p *Plan) Draw(s *Snapshot) ([]byte, error) {
 
 func what(q Quantity) string {
 	switch q {
+	case Connect:
+		return "the time to connect"
 	case Headers:
 		return "the wait for headers"
+	case Body:
+		return "the longest Read of a body"
 	case FirstContent:
 		return "the wait for the first content"
+	case PingedGap:
+		return "the gaps with keepalives"
+	case ThinkingGap:
+		return "the gaps in thinking"
+	case ToolGap:
+		return "the gaps in the input of tools"
+	case Call:
+		return "whole calls"
+	case Opening:
+		return "calls up to the first content"
 	}
 	return "the gaps between contents"
 }
@@ -158,9 +172,11 @@ func (p *panel) draw(b *bytes.Buffer) {
 	for i, l := range p.limits {
 		at := left + float64(i)*legend
 		line(at, 42, at+24, 42, inks[i].ink, 2, inks[i].dash)
-		name := inks[i].name + " " + brief(l).String()
-		if l <= 0 {
-			name = inks[i].name + ": none"
+		name := cmp.Or(inks[i].name, p.quantile)
+		if l > 0 {
+			name += " " + brief(l).String()
+		} else {
+			name += ": none"
 		}
 		text(at+30, 46, "start", inks[i].ink, name)
 	}
