@@ -311,7 +311,9 @@ func (a *attempt) leavePhase() { a.phase, a.phaseDue = phaseNone, never }
 func (a *attempt) overdue(now instant) *Error {
 	if r := a.seldom(); r.endDue > 0 && now >= r.endDue {
 		e := a.timeout(PhaseAttempt, r.endLimit, now-r.endDue+r.endLimit)
-		e.drained = r.draining
+		if r.draining {
+			e.Layer, e.Phase, e.Err, e.timeout = rankRetry.String(), PhaseRead, ErrSuperseded, false
+		}
 		return e
 	}
 	if now < a.phaseDue {
@@ -350,7 +352,7 @@ func (a *attempt) abort() {
 	o := outcome{status: int(a.status), err: a.expired}
 	// Nobody waited on the server, or the deadline was not the policy's.
 	o.abandoned = a.expired.Phase == PhaseDeadline && (idle || a.expired.Owner == OwnerJob)
-	if a.expired.drained {
+	if a.expired.superseded() {
 		o.err, o.abandoned = nil, true
 	}
 	expired := a.expired

@@ -116,7 +116,6 @@ type Error struct {
 	local    bool  // a refusal of ours, or of the caller's body: never retried, no fault of the server
 	told     bool  // to a caller: one that comes from further in is another call's
 	streamed bool  // it cut a stream off that is not guarded
-	drained  bool  // it cut off an answer that another attempt takes the place of
 	during   Phase // what the deadline interrupted, of the attempt of this number
 	attempt  int
 }

@@ -21,14 +21,16 @@ import (
 // but attempts counts the sends of the hops before it too, as [Call.Attempts] does.
 //
 // The attributes are route, attempts, took, and where there is something to say:
-// status, error, reason, first_content, opaque for a stream whose events cannot be
-// told apart, and two groups that account for the time: waits, with what the call
+// status, error, reason, owner of a deadline that left no time, if that is not the
+// policy's, first_content since the call began, opaque for a stream whose events cannot
+// be told apart, and two groups that account for the time: waits, with what the call
 // waited for and how long, and phases, with how long its sends were in each phase,
 // from a millisecond on. They are the [Trace.Parts] of the call: body among the
 // phases runs from the headers to the end of the body, the caller's own time between
 // two Reads included, and layers among the waits is the time in layers of yours. What
-// sends that compete do at the same time adds up. Those of a circuit are route, state, for, why, forced, and origin unless
-// its Key is a function of yours. No URL, header or body is among them.
+// sends that compete do at the same time adds up. Those of a circuit are route, state,
+// for, why, forced, and origin unless its Key is a function of yours. No URL, header or
+// body is among them.
 func Log(l *slog.Logger) Observer {
 	to := logger{l}
 	return Observers(NewTracer(to.call), ObserverFunc(to.circuit))
@@ -64,6 +66,9 @@ func (l logger) call(ctx context.Context, t Trace) {
 	}
 	if t.Reason != "" {
 		attrs = append(attrs, slog.String("reason", t.Reason))
+	}
+	if c, ok := CallFrom(ctx); ok && t.Reason == ReasonDeadline && c.Owner() != OwnerPolicy {
+		attrs = append(attrs, slog.String("owner", string(c.Owner())))
 	}
 	if i := slices.IndexFunc(t.Spans, func(s Span) bool { return s.Kind == KindContent }); i >= 0 {
 		attrs = append(attrs, slog.Duration("first_content", t.Spans[i].Start.Sub(t.Start)))

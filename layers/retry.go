@@ -3,6 +3,7 @@ package layers
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -413,6 +414,12 @@ const (
 	heldBytes = 64 << 10
 	heldTime  = time.Second
 )
+
+// ErrSuperseded is how the body of an answer ends, for inner layers of the user's, that
+// has been read for a second, so that another send can follow: see [Retry].
+var ErrSuperseded = errors.New("the answer is read no longer, as another send is to follow")
+
+func (e *Error) superseded() bool { return e.Err == ErrSuperseded } //nolint:errorlint // It is this very error, or none.
 
 // hold reads the body of a superseded response into memory, so that its
 // connection is free for the next attempt and the response can still be the

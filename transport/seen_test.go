@@ -240,6 +240,20 @@ func TestSeenPhaseOf(t *testing.T) {
 	})
 }
 
+// TestSeenOwner: the log says whose the deadline was, if it is not the policy's.
+func TestSeenOwner(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.NoReply(), clocktest.Reply(503).Header("Retry-After", "60"))
+		w := newLogged(t, c, up, policy.Settings{})
+		do(c, w, request(t, layers.WithDeadline(t.Context(), c.Now().Add(2*time.Second)), "GET", url, nil))
+		ctx, cancel := c.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		do(c, w, request(t, ctx, "GET", url, nil))
+		has(t, w.log.String(), ` reason="deadline exhausted" owner=job phases.read=2s`)
+		has(t, w.log.String(), ` status=503 reason="deadline exhausted" owner=context`)
+	})
+}
+
 // TestSeenMaxWait: a refusal names the limit that was set.
 func TestSeenMaxWait(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {

@@ -133,8 +133,11 @@ func (t *tracing) ended(ctx context.Context, r layers.Trace) {
 // fail marks a span as failed. The errors of a stack hold no secrets, but for
 // those of the caller's own making.
 func fail(span trace.Span, err error) {
-	if errors.Is(err, layers.ErrOutrun) { // which is no failure of the server's
+	switch { // neither is a failure of the server's
+	case errors.Is(err, layers.ErrOutrun):
 		span.SetAttributes(attribute.Bool("weir.outrun", true))
+		return
+	case errors.Is(err, layers.ErrSuperseded):
 		return
 	}
 	kind := fmt.Sprintf("%T", err)

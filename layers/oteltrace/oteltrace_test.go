@@ -292,6 +292,23 @@ func TestOutrun(t *testing.T) {
 	}
 }
 
+// TestSuperseded: an answer that is read no longer, as a retry follows, is no more of
+// an error than its status.
+func TestSuperseded(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503).Silent(), clocktest.Reply(200))
+		f := newFixture(t, c, up, policy.Settings{})
+		if err := f.call(t, t.Context(), "http://api.example/"); err != nil {
+			t.Fatal(err)
+		}
+		c.Add(0)
+		first := text(f.recorder.Started()[1])
+		if !strings.Contains(first, " error.type=503 ") || !strings.HasSuffix(first, ` error ""`) {
+			t.Errorf("the first send is %s", first)
+		}
+	})
+}
+
 // TestBrokenBody: a body that breaks off is an error of the send, though the call,
 // and its context, end while the Read is still under way.
 func TestBrokenBody(t *testing.T) {
