@@ -19,10 +19,11 @@
 //
 // The method is compared by case, an empty one is GET as it is for a client, and
 // GET takes HEAD too. Hosts are compared without regard to the case of ASCII
-// letters and to the dot at the end of a fully qualified name. The ports 80 and
-// 443 are the same as none, since a pattern has no scheme. A pattern without a
-// port matches every port. IPv6 addresses stand in brackets and are compared as
-// text.
+// letters and to the dot at the end of a fully qualified name. Beyond ASCII they are
+// compared as they are written: a name in Unicode is not the same as its xn-- form.
+// The ports 80 and 443 are the same as none, since a pattern has no scheme. A pattern
+// without a port matches every port. IPv6 addresses stand in brackets and are compared
+// as text, the zone without the %25 of a URL.
 //
 // Paths are compared in their escaped form, segment by segment, each without its
 // escapes: %41 is A, but %2F separates nothing. A segment with a malformed escape
@@ -63,9 +64,12 @@
 //     slash at the end. {name} matches no empty segment anywhere, and an empty
 //     segment of a pattern no other one, where ServeMux takes it for a wildcard.
 //   - An empty method is GET, and CONNECT is like any other.
-//   - A blank at the start, and ? and # in a path, are refused: a pattern has no query.
-//     So are * in a path and a segment that begins with a colon, which elsewhere are
-//     wildcards and here would match nothing that was meant: as text they are %2A and %3A.
+//   - A blank at the start or at an end of a segment, and control characters, ? and # in
+//     a path, are refused: a pattern has no query. So is what elsewhere is a wildcard, and
+//     here would match nothing that was meant: * in a path, a segment that begins with a
+//     colon, and one in <> or []. As text they are %2A, %3A, %3C and %5B.
+//   - A method is of letters, digits, - and _. What has other characters, as GET|POST or a
+//     host with a blank after it, is refused.
 //
 // # Concurrency
 //

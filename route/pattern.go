@@ -58,8 +58,8 @@ func Parse(s string) (Pattern, error) {
 	}
 	if i := strings.IndexAny(s, " \t"); i >= 0 {
 		p.method = s[:i]
-		if !isToken(p.method) {
-			return fail(fmt.Sprintf("%q before the blank is no method; in a path, write a blank as %%20", p.method))
+		if !isMethod(p.method) {
+			return fail(fmt.Sprintf("%q before the blank is no method; write one such as GET, or none for all, no blank after a host, and %%20 for one in a path", p.method))
 		}
 		todo = strings.TrimLeft(s[i:], " \t")
 	}
@@ -111,6 +111,15 @@ func parseSegment(text string, last bool) (_ segment, reason string) {
 	if name, found := strings.CutPrefix(text, ":"); found {
 		return segment{}, fmt.Sprintf("%s is no wildcard; write {%s}, or %%3A%s for the text", text, cmp.Or(name, "name"), name)
 	}
+	if text != "" && (text[0] == '<' || text[0] == '[') && text[len(text)-1] == text[0]+2 { // > and ]
+		return segment{}, fmt.Sprintf("%s is no wildcard; write {name}, or %%%X for the %[2]c of a text", text, text[0])
+	}
+	if i := strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }); i >= 0 {
+		return segment{}, fmt.Sprintf("%q cannot stand in a path; remove it, or write it as %%%02X", text[i], text[i])
+	}
+	if strings.Trim(text, " ") != text {
+		return segment{}, fmt.Sprintf("%q has a blank at its end; remove it, or write it as %%20", text)
+	}
 	if !strings.Contains(text, "{") {
 		if strings.Contains(text, "%") {
 			text = string(appendUnescaped(nil, text))
@@ -159,6 +168,9 @@ func checkHost(host string) (reason string) {
 		addr, err := netip.ParseAddr(inner)
 		if !closed || err != nil || !addr.Is6() {
 			return fmt.Sprintf("%q is no IPv6 address in brackets", name)
+		}
+		if zone, found := strings.CutPrefix(addr.Zone(), "25"); found && zone != "" && (zone[0] < '0' || zone[0] > '9') {
+			return fmt.Sprintf("%%25 is the escape of URLs; write [%v%%%s]", addr.WithZone(""), zone)
 		}
 		for _, c := range []byte(addr.Zone()) { // RFC 6874 section 2
 			if !isAlphanumeric(c) && !strings.ContainsRune("-._~", rune(c)) {
@@ -260,10 +272,11 @@ func appendUnescaped(dst []byte, segment string) []byte {
 	}
 }
 
-// isToken reports whether s is a token, as a method is (RFC 9110, section 5.6.2).
-func isToken(s string) bool {
+// isMethod reports whether s is what methods are made of. Any token could be one
+// (RFC 9110, section 9.1), but *, GET|POST and example.com are not meant as such.
+func isMethod(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return r >= 0x80 || !isAlphanumeric(byte(r)) && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+		return r >= 0x80 || !isAlphanumeric(byte(r)) && r != '-' && r != '_'
 	})
 }
 

@@ -65,6 +65,7 @@ func TestParse(t *testing.T) {
 		{"[2001:DB8::1]/", "", "[2001:db8::1]", "/", segs(tail(""))},
 		{"[::1]:443/", "", "[::1]", "/", segs(tail(""))},
 		{"[fe80::1%eth0]:81/", "", "[fe80::1%eth0]:81", "/", segs(tail(""))},
+		{"[fe80::1%251]/", "", "[fe80::1%251]", "/", segs(tail(""))}, // a number, perhaps
 		{"127.0.0.1:11434/", "", "127.0.0.1:11434", "/", segs(tail(""))},
 	} {
 		p, err := Parse(test.in)
@@ -106,7 +107,10 @@ func TestParseErrors(t *testing.T) {
 		{"A=B /", 0, `"A=B" before the blank is no method`},
 		{"É /", 0, "no method"},
 		{"ł /", 0, "no method"}, // its lowest byte is a letter's
-		{"/a b", 0, "write a blank as %20"},
+		{"/a b", 0, "%20 for one in a path"},
+		{"* /", 0, `"*" before the blank is no method`},
+		{"GET|POST /", 0, `"GET|POST" before the blank is no method`},
+		{"example.com /a", 0, "no blank after a host"},
 
 		{"http://example.com/", 0, "a pattern has no scheme; remove http://"},
 		{"GET https://example.com/", 4, "a pattern has no scheme; remove https://"},
@@ -138,6 +142,7 @@ func TestParseErrors(t *testing.T) {
 		{"[::1]x/", 0, "no IPv6 address"},
 		{"[127.0.0.1]/", 0, "no IPv6 address"},
 		{"*.[::1]/", 0, "'[' cannot stand in a host"},
+		{"[fe80::1%25eth0]:81/", 0, "%25 is the escape of URLs; write [fe80::1%eth0]"},
 
 		{"/a?b=c", 1, "write ? as %3F"},
 		{"/x/a#b", 3, "write # as %23"},
@@ -148,6 +153,13 @@ func TestParseErrors(t *testing.T) {
 		{"/{x}*/a", 1, "* is no wildcard"},
 		{"a.com/users/:id", 12, ":id is no wildcard; write {id}, or %3Aid for the text"},
 		{"/:/a", 1, ": is no wildcard; write {name}, or %3A for the text"},
+		{"/users/<int:id>", 7, "<int:id> is no wildcard; write {name}, or %3C for the < of a text"},
+		{"/[id]/a", 1, "[id] is no wildcard; write {name}, or %5B for the [ of a text"},
+		{"GET /a ", 5, `"a " has a blank at its end; remove it, or write it as %20`},
+		{"GET /a/ ", 7, `" " has a blank at its end`},
+		{"GET /a/{x} ", 7, `"{x} " has a blank at its end`},
+		{"/a/b\n", 3, `'\n' cannot stand in a path; remove it, or write it as %0A`},
+		{"/\x7f/b", 1, "cannot stand in a path; remove it, or write it as %7F"},
 		{"/{w}x", 1, `"{w}x" is no wildcard`},
 		{"/x{w}", 1, "write a literal { as %7B"},
 		{"/{wx", 1, "no wildcard"},

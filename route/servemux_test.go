@@ -49,7 +49,9 @@ func TestUnlikeServeMux(t *testing.T) {
 				test.patterns, test.method, test.host, test.path, got, test.want, chosen, test.mux)
 		}
 	}
-	for _, s := range []string{" /", "/a?b", "/a#b", "/a/*", "/:a", "http://example.com/", "me@example.com/"} {
+	for _, s := range []string{
+		" /", "/a?b", "/a#b", "/a/*", "/:a", "/<a>", "/[a]", "GET /a ", "/a\n", "* /", "GET|POST /", "example.com /a", "http://example.com/", "me@example.com/",
+	} {
 		if p, err := Parse(s); err == nil {
 			t.Errorf("%q was taken as %q", s, p)
 		}
