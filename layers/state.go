@@ -140,7 +140,7 @@ func originOf(req *http.Request) stateKey {
 	}
 	scheme, host := req.URL.Scheme, req.URL.Host
 	if plain(scheme) && plain(host) && !strings.HasSuffix(host, ":80") && !strings.HasSuffix(host, ":443") &&
-		!strings.HasSuffix(host, ".") && !strings.Contains(host, ".:") {
+		!strings.HasSuffix(host, ".") && !strings.HasSuffix(host, ":") && !strings.Contains(host, ".:") {
 		return stateKey{scheme, host}
 	}
 	scheme, host, _ = strings.Cut(policy.ByOrigin(req), "://")

@@ -13,7 +13,7 @@ import (
 // TestOriginOf: the short way to an origin comes to the same as the long one.
 func TestOriginOf(t *testing.T) {
 	for _, url := range []string{
-		"http://api.test/", "http://api.test./", "http://api.test.:80/", "http://api.test.:8080/", "http://api.test:8080/",
+		"http://api.test/", "http://api.test./", "http://api.test:/", "http://api.test.:/", "http://api.test.:80/", "http://api.test.:8080/", "http://api.test:8080/",
 		"https://API.test/", "HTTPS://api.test:443/", "http://api.test:443/", "http://[::1]:80/", "http://[::ffff:1.2.3.4]:81/",
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)

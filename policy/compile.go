@@ -278,7 +278,8 @@ func (t *Table) Line(method, host, escapedPath string) *Line {
 	return t.line(t.tree.Line(ids[:0], method, host, escapedPath))
 }
 
-// LineURL is [Table.Line] with the host and the escaped path of u, and faster.
+// LineURL is [Table.Line] with the host and the path of u, as [route.Path] has it, and
+// faster.
 func (t *Table) LineURL(method string, u *url.URL) *Line {
 	var ids [16]int
 	return t.line(t.tree.LineURL(ids[:0], method, u))

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/weir-go/weir/route"
 )
 
 // An Explanation is what a policy means for one request.
@@ -56,14 +58,10 @@ type Step struct {
 // the base allows a host is 0 if it does not limit them.
 func (l *Line) Explain(r *http.Request, view Settings, call *Override, chain func(*Resolved) []string, maxConnsPerHost int) Explanation {
 	m, found := l.table.resolve(l.routes, view, call)
-	u := cmp.Or(r.URL, new(url.URL))
-	e := Explanation{
-		Method: cmp.Or(r.Method, http.MethodGet),
-		URL:    (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String(),
-	}
-	for _, route := range l.routes {
-		e.Route = route.name
-		e.Routes = append(e.Routes, route.pattern.String())
+	e := Explanation{Method: cmp.Or(r.Method, http.MethodGet), URL: shown(cmp.Or(r.URL, new(url.URL)))}
+	for _, l := range l.routes {
+		e.Route = l.name
+		e.Routes = append(e.Routes, l.pattern.String())
 	}
 	for r, v := range m.all() {
 		if v.IsZero() || r.name != "Enabled" && !r.enabled(&m.Settings) {
@@ -85,6 +83,16 @@ func (l *Line) Explain(r *http.Request, view Settings, call *Override, chain fun
 		e.Timeline, e.Advice = a.timeline, a.advice
 	}
 	return e
+}
+
+// shown is a URL without what may be secret.
+func shown(u *url.URL) string {
+	s := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
+	if u.Opaque != "" {
+		s.RawPath = route.Path(u)
+		s.Path, _ = url.PathUnescape(s.RawPath) // of a malformed one, nothing is shown
+	}
+	return s.String()
 }
 
 // source says which level a setting has its value from.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -193,6 +194,23 @@ func TestMissedBySlash(t *testing.T) {
 		}
 		if got != test.want {
 			t.Errorf("%q for %s %s: got %q, want %q", test.routes, test.method, test.url, got, test.want)
+		}
+	}
+}
+
+// TestExplainsWhatIsSent: an opaque URL is matched, and shown, by the path that is sent.
+func TestExplainsWhatIsSent(t *testing.T) {
+	table := mustCompile(t, Policy{Routes: []Route{{Pattern: "a.test/v1"}, {Pattern: "a.test/v2/x%2Fy"}}})
+	for _, test := range []struct{ opaque, shown, route, advice string }{
+		{"//user:secret@other.test/v1?key=secret", "http://a.test/v1", "a.test/v1", ""},
+		{"/v2/x%2Fy", "http://a.test/v2/x%2Fy", "a.test/v2/x%2Fy", ""},
+		{"//a.test/v1/users", "http://a.test/v1/users", "", `"a.test/v1" matches that path alone`},
+		{"//a.test/%zz", "http://a.test", "", ""},
+	} {
+		r := &http.Request{URL: &url.URL{Scheme: "http", Host: "a.test", Opaque: test.opaque}}
+		e := table.LineURL("", r.URL).Explain(r, Settings{}, nil, func(*Resolved) []string { return nil }, 0)
+		if e.URL != test.shown || e.Route != test.route || !strings.Contains(strings.Join(e.Advice, "\n"), test.advice) || strings.Contains(e.String(), "secret") {
+			t.Errorf("%q: %v", test.opaque, e)
 		}
 	}
 }

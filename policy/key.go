@@ -7,8 +7,8 @@ import (
 )
 
 // ByOrigin shares state among the requests to one scheme, host and port. Case
-// does not matter, a default port equals none, and a dot at the end of the host says
-// nothing.
+// does not matter, a default port or an empty one equals none, and a dot at the end of
+// the host says nothing.
 func ByOrigin(r *http.Request) string {
 	scheme, host := strings.ToLower(r.URL.Scheme), strings.ToLower(r.URL.Host)
 	switch scheme {
@@ -17,7 +17,8 @@ func ByOrigin(r *http.Request) string {
 	case "https":
 		host = strings.TrimSuffix(host, ":443")
 	}
-	host = strings.Replace(strings.TrimSuffix(host, "."), ".:", ":", 1)
+	host = strings.TrimSuffix(strings.TrimSuffix(host, ":"), ".")
+	host = strings.Replace(host, ".:", ":", 1)
 	return scheme + "://" + host
 }
 

@@ -465,6 +465,9 @@ func TestByOrigin(t *testing.T) {
 		"http://example.com.:80/":     "http://example.com",
 		"http://Example.com.:8080/":   "http://example.com:8080",
 		"http://[::ffff:1.2.3.4]:80/": "http://[::ffff:1.2.3.4]",
+		"http://example.com:/":        "http://example.com",
+		"https://[::]:/":              "https://[::]",
+		"http://example.com.:/":       "http://example.com",
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 		if err != nil {

@@ -78,13 +78,27 @@ func (t *Table[V]) Line(dst []V, method, host, escapedPath string) []V {
 	return t.line(dst, method, host, escapedPath, strings.Contains(escapedPath, "%"))
 }
 
-// LineURL is [Table.Line] with the host and the escaped path of u. It is faster, since
-// a path is not escaped to be compared, and allocates only where u.RawPath is set.
+// LineURL is [Table.Line] with the host and the [Path] of u. It is faster, since a path
+// is not escaped to be compared, and allocates only where u.RawPath is set.
 func (t *Table[V]) LineURL(dst []V, method string, u *url.URL) []V {
-	if u.RawPath != "" {
-		return t.Line(dst, method, u.Host, u.EscapedPath())
+	if u.RawPath != "" || u.Opaque != "" {
+		return t.Line(dst, method, u.Host, Path(u))
 	}
 	return t.line(dst, method, u.Host, u.Path, false)
+}
+
+// Path returns the path that a request to u is sent with, escaped: that of u.Opaque, if
+// it is set, which is sent as it is written.
+func Path(u *url.URL) string {
+	if u.Opaque == "" {
+		return u.EscapedPath()
+	}
+	path, _, _ := strings.Cut(u.Opaque, "?")
+	if before, rest, found := strings.Cut(path, "//"); found && !strings.Contains(before, "/") { // a host, and perhaps a scheme
+		_, path, _ = strings.Cut(rest, "/")
+		path = "/" + path
+	}
+	return path
 }
 
 func (t *Table[V]) line(dst []V, method, host, path string, escaped bool) []V {

@@ -154,12 +154,20 @@ func TestLineURL(t *testing.T) {
 		{url.URL{Host: "h", Path: "/a/b"}, "h/a/b"},
 		{url.URL{Host: "h", Path: "/a/b", RawPath: "/a%2Fb"}, "h/a%2Fb"},
 		{url.URL{Host: "h", Path: "/a/b", RawPath: "/wrong"}, "h/a/b"}, // as EscapedPath has it
+
+		// What is sent as it is written.
+		{url.URL{Host: "h", Opaque: "/a%2Fb"}, "h/a%2Fb"},
+		{url.URL{Host: "h", Opaque: "//other/a/b", Path: "/c"}, "h/a/b"},
+		{url.URL{Host: "h", Opaque: "//other"}, "/"},
+		{url.URL{Host: "h", Opaque: "http://me@other:81/a/b"}, "h/a/b"},
+		{url.URL{Host: "h", Opaque: "/a/b?x=//y"}, "h/a/b"},
+		{url.URL{Host: "h", Opaque: "/x//a/b"}, "/"},
 	} {
 		got := table.LineURL(nil, "GET", &test.url)
 		if len(got) == 0 || got[len(got)-1] != test.want {
 			t.Errorf("%#v: got %q, want %q last", test.url, got, test.want)
 		}
-		if want := table.Line(nil, "GET", test.url.Host, test.url.EscapedPath()); !slices.Equal(got, want) {
+		if want := table.Line(nil, "GET", test.url.Host, Path(&test.url)); !slices.Equal(got, want) {
 			t.Errorf("%#v: got %q, unlike Line's %q", test.url, got, want)
 		}
 	}

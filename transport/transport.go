@@ -3,8 +3,6 @@ package transport
 import (
 	"fmt"
 	"net/http"
-	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -187,18 +185,5 @@ func match(table *policy.Table, req *http.Request) (*policy.Line, error) {
 	if req.URL == nil {
 		return nil, errNoURL
 	}
-	if u := req.URL; u.Opaque != "" {
-		return table.Line(req.Method, u.Host, opaquePath(u)), nil
-	}
 	return table.LineURL(req.Method, req.URL), nil
-}
-
-// opaquePath is the path of a URL that is sent as it is written in Opaque.
-func opaquePath(u *url.URL) string {
-	rest, hasHost := strings.CutPrefix(u.Opaque, "//")
-	if !hasHost {
-		return u.Opaque
-	}
-	_, p, _ := strings.Cut(rest, "/")
-	return "/" + p
 }
