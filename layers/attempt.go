@@ -583,15 +583,3 @@ func unfit(err error) bool {
 	text := safeText(err)
 	return slices.ContainsFunc(unfitTexts, func(r *regexp.Regexp) bool { return r.MatchString(text) })
 }
-
-// safeToRepeat reports that sending req twice does no more than sending it
-// once: RFC 9110 section 9.2.2, and the header that net/http goes by too.
-func safeToRepeat(req *http.Request) bool {
-	switch req.Method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
-		return true
-	}
-	_, key := req.Header["Idempotency-Key"]
-	_, xkey := req.Header["X-Idempotency-Key"]
-	return key || xkey
-}

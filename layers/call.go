@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-go/weir/policy"
 )
 
 // Call is one call through a stack: its deadline, its attempts, and why there
@@ -180,7 +182,7 @@ func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
 		return nil, nil, err
 	}
 	c := &Call{
-		env: e, opener: s, start: e.now(), heard: e.heard(), safe: safeToRepeat(req), unread: true,
+		env: e, opener: s, start: e.now(), heard: e.heard(), safe: policy.Repeatable(req), unread: true,
 		ctxEnd: never, end: never, armed: never,
 	}
 	a := &c.first

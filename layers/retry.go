@@ -61,7 +61,7 @@ func (l *retry) send(a *attempt, req *http.Request) (*http.Response, error) {
 		req = req.WithContext(req.Context())
 		req.Body, _ = body.rec.reader()
 	}
-	if l.set.Idempotent == policy.On && !safeToRepeat(req) {
+	if l.set.Idempotent == policy.On && !policy.Repeatable(req) {
 		c.mu.Lock()
 		c.safe = true
 		c.mu.Unlock()

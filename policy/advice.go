@@ -29,10 +29,8 @@ func (a *advisor) say(format string, args ...any) {
 
 func (a *advisor) advise() {
 	attempts, hedges := a.sends()
-	length, limit := a.attempt()
-	race := a.race(hedges, length)
-	a.draw(attempts, race, length, limit)
-	a.fit(attempts, race, length, limit)
+	a.draw(attempts, hedges)
+	a.fit(attempts, hedges)
 	a.amplify(attempts, hedges)
 	a.trips()
 	a.occupy()
@@ -52,125 +50,54 @@ func (a *advisor) sends() (attempts, hedges int) {
 	if a.Hedge.Enabled == On && a.Stream.Enabled != On {
 		hedges = a.Hedge.Max
 	}
-	if attempts+hedges == 1 || a.Retry.Idempotent == On || a.request.Header.Get("Idempotency-Key") != "" {
+	if attempts+hedges == 1 {
 		return attempts, hedges
 	}
-	switch a.request.Method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+	declared := a.Retry.Enabled == On && a.Retry.Idempotent == On
+	if !declared && !Repeatable(a.request) {
+		remedy := "give it an Idempotency-Key, or set Retry.Idempotent"
+		if a.Retry.Enabled != On {
+			remedy += ", which takes Retry to be on"
+		}
+		a.say("a %s that may have reached the server is not sent again, though %s; %s", a.request.Method, though(attempts, hedges), remedy)
+		return 1, 0
+	}
+	if b := a.request.Body; b == nil || b == http.NoBody || a.request.GetBody != nil {
 		return attempts, hedges
 	}
-	var though []string
+	once := a.Retry.Buffer <= 0 || a.request.ContentLength > a.Retry.Buffer
+	switch {
+	case attempts > 1 && once:
+		a.say("a body without GetBody that is longer than Retry.Buffer %s is not sent again, though %s; set its GetBody, or raise Retry.Buffer",
+			retryBuffer.show(retryBuffer.in(&a.Settings)), though(attempts, hedges))
+		return 1, 0
+	case hedges > 0:
+		a.say("a body without GetBody is not hedged, though %s; set its GetBody", though(1, hedges))
+	}
+	return attempts, 0
+}
+
+// though names what is set for nothing.
+func though(attempts, hedges int) string {
+	var list []string
 	if attempts > 1 {
-		though = append(though, fmt.Sprintf("Retry.MaxAttempts is %d", attempts))
+		list = append(list, fmt.Sprintf("Retry.MaxAttempts is %d", attempts))
 	}
 	if hedges > 0 {
-		though = append(though, fmt.Sprintf("Hedge.Max is %d", hedges))
+		list = append(list, fmt.Sprintf("Hedge.Max is %d", hedges))
 	}
-	a.say("a %s that may have reached the server is not sent again, though %s; give it an Idempotency-Key, or set Retry.Idempotent",
-		a.request.Method, strings.Join(though, " and "))
-	return 1, 0
-}
-
-// attempt returns how long a send to a server that never answers lasts, and the
-// setting that ends it; 0 if none does.
-func (a *advisor) attempt() (length time.Duration, limit string) {
-	length, limit = a.Timeouts.Read, "Timeouts.Read"
-	if a.Stream.Enabled == On && a.Stream.FirstContent > 0 {
-		length, limit = a.Stream.FirstContent, "Stream.FirstContent"
-	}
-	if t := a.Timeouts.Attempt; t > 0 && (length <= 0 || t < length) {
-		length, limit = t, "Timeouts.Attempt"
-	}
-	return max(length, 0), limit
-}
-
-// race returns when the sends of an attempt begin, since it began: each hedge
-// after the delay, or as soon as a send has failed.
-func (a *advisor) race(hedges int, length time.Duration) []time.Duration {
-	sends := []time.Duration{0}
-	for failed := 0; len(sends) <= hedges; {
-		at := sends[len(sends)-1] + a.Hedge.Delay
-		if end := sends[failed] + length; length > 0 && end < at {
-			at = end
-			failed++
-		}
-		sends = append(sends, at)
-	}
-	return sends
-}
-
-// wait returns the longest backoff after the n-th attempt.
-func (a *advisor) wait(n int) time.Duration {
-	base, most := max(a.Retry.BaseDelay, 0), a.Retry.MaxDelay
-	if a.Retry.Backoff != nil || base > most>>(n-1) {
-		return most
-	}
-	return base << (n - 1)
-}
-
-// least returns the time left that a further attempt is worth, and the setting
-// that says so: a stream is not asked for that could not begin in time.
-func (a *advisor) least() (time.Duration, string) {
-	if first := a.Stream.FirstContent; a.Stream.Enabled == On && a.Retry.MinAttempt < first && first < a.Deadline {
-		return first, "Stream.FirstContent"
-	}
-	return max(a.Retry.MinAttempt, 0), "Retry.MinAttempt"
-}
-
-// worthwhile reports whether a further attempt begins with so much time left.
-func (a *advisor) worthwhile(left time.Duration) bool {
-	least, _ := a.least()
-	return a.Deadline <= 0 || left >= max(least, 1)
-}
-
-// draw makes the timeline.
-func (a *advisor) draw(attempts int, race []time.Duration, length time.Duration, limit string) {
-	var now time.Duration
-	step := func(format string, args ...any) {
-		a.timeline = append(a.timeline, Step{now.String(), fmt.Sprintf(format, args...)})
-	}
-	send := 0
-	for n := 1; ; n++ {
-		began, hedge := now, ""
-		for _, after := range race {
-			if now = began + after; a.Deadline > 0 && now >= a.Deadline {
-				break
-			}
-			send++
-			step("send %d%s", send, hedge)
-			hedge = ", a hedge"
-		}
-		switch {
-		case a.Deadline > 0 && (length == 0 || now+length >= a.Deadline):
-			now = a.Deadline
-			step("the deadline ends the call")
-			return
-		case length == 0:
-			step("nothing ends the wait")
-			a.say("nothing bounds the wait for an answer; set Deadline, Timeouts.Read or Timeouts.Attempt")
-			return
-		}
-		now += length
-		if n == attempts {
-			step("%s ends the call", limit)
-			return
-		}
-		wait := a.wait(n)
-		if left := a.Deadline - now - wait; !a.worthwhile(left) {
-			step("%s ends the call: a wait of %v would leave %v for send %d", limit, wait, max(left, 0), send+1)
-			return
-		}
-		step("%s ends send %d; wait up to %v", limit, send, wait)
-		now += wait
-	}
+	return strings.Join(list, " and ")
 }
 
 // fit compares the attempts and the backoffs between them with the deadline.
-func (a *advisor) fit(attempts int, race []time.Duration, length time.Duration, limit string) {
+func (a *advisor) fit(attempts, hedges int) {
 	if a.Deadline <= 0 || attempts == 1 {
 		return
 	}
-	last := race[len(race)-1]
+	length, limit := a.attempt()
+	free := a.free(hedges)
+	free.race(0)
+	last := free.sends[len(free.sends)-1].at
 	whole := last + length
 	var waits time.Duration
 	fitting, room := 0, attempts
@@ -215,8 +142,8 @@ func (a *advisor) amplify(attempts, hedges int) {
 		each = fmt.Sprintf(", each hedged by %d more", hedges)
 	}
 	average := "nothing holds the average; set Retry.Budget"
-	if a.Retry.Budget > 0 {
-		average = fmt.Sprintf("Retry.Budget %g holds the average at %g; lower it, Retry.MaxAttempts or Hedge.Max for less", a.Retry.Budget, 1+a.Retry.Budget)
+	if share := a.share(); share > 0 {
+		average = fmt.Sprintf("Retry.Budget %g holds the average at %g; lower it, Retry.MaxAttempts or Hedge.Max for less", share, 1+share)
 	}
 	a.say("a call may cost the server %d sends: %d attempts%s; %s", sends, attempts, each, average)
 }
@@ -334,8 +261,13 @@ func (a *advisor) asleep() {
 	}
 }
 
-// gaps finds limits to gaps of a kind where others have none.
+// gaps finds limits to gaps of a kind where others have none, and the one that ends a
+// stream though it has no gap.
 func (a *advisor) gaps() {
+	if a.Stream.Enabled == On && a.Timeouts.Attempt > 0 {
+		a.say("Timeouts.Attempt %v (%s) ends a stream, however well it flows; set it to Off, and leave that to Stream.Gap",
+			a.Timeouts.Attempt, a.source(attemptLimit))
+	}
 	for _, o := range ordered {
 		if o[0] == gap && a.Stream.Gap == Off && a.Stream.Enabled == On && o[1].in(&a.Settings).Int() > 0 {
 			a.say("%s %s (%s) still ends a stream, though Stream.Gap is off (%s); set it to Off too, if no gap is to",

@@ -32,7 +32,9 @@ type Explanation struct {
 	// Chain is the names of the layers, outermost first.
 	Chain []string `json:"chain,omitempty"`
 	// Timeline is the call at its longest: the server never answers, and each
-	// backoff takes all it may.
+	// backoff takes all it may. Nobody else draws on what calls share, which is as
+	// it was before the first call, and a Rate.Cost is not asked. The request's
+	// context may end it sooner.
 	Timeline []Step `json:"timeline,omitempty"`
 	// Advice is what is allowed, but perhaps not meant.
 	Advice []string `json:"advice,omitempty"`
@@ -68,7 +70,7 @@ func (l *Line) Explain(r *http.Request, view Settings, call *Override, chain fun
 			continue
 		}
 		s := Effective{Field: r.String(), Value: r.show(v), Source: m.source(r)}
-		if found == nil && r.bounded && m.Deadline > 0 && v.Int() > int64(m.Deadline) && (r != firstContent || m.Stream.Hold == On) {
+		if found == nil && r.bounded && m.Deadline > 0 && v.Int() > int64(m.Deadline) && !m.outlasts(r) {
 			s.Note = fmt.Sprintf("cut to the deadline, %v", m.Deadline)
 		}
 		e.Settings = append(e.Settings, s)
@@ -93,6 +95,12 @@ func shown(u *url.URL) string {
 		s.Path, _ = url.PathUnescape(s.RawPath) // of a malformed one, nothing is shown
 	}
 	return s.String()
+}
+
+// outlasts reports that a limit holds for a stream that is open, of which the deadline
+// bounds only the opening.
+func (m *merged) outlasts(r ref) bool {
+	return m.Stream.Enabled == On && (r == attemptLimit || r == firstContent && m.Stream.Hold != On)
 }
 
 // source says which level a setting has its value from.

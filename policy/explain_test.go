@@ -117,6 +117,27 @@ func TestExplain(t *testing.T) {
 			},
 			view: Settings{Budgets: map[string]Rate{"tokens": {MaxWait: time.Second}}},
 		},
+		{
+			name: "its-own-gates", // hold up a call that nobody else does
+			policy: Policy{Settings: Settings{
+				Deadline: 20 * time.Second,
+				Timeouts: Timeouts{Read: 2 * time.Second},
+				Retry:    Retry{MaxAttempts: 5},
+				Hedge:    Hedge{Delay: time.Second},
+				Breaker:  Breaker{Failures: 3},
+				Rate:     Rate{PerSecond: 0.5, Burst: 2},
+				InFlight: InFlight{Max: 1},
+			}},
+		},
+		{
+			name: "stream-cut", method: "POST",
+			policy: Policy{
+				Settings: Batch(),
+				Routes: []Route{{Pattern: "/", Settings: Settings{
+					Deadline: 20 * time.Second, Retry: Retry{Enabled: Off}, Stream: Stream{Enabled: On, FirstContent: Off, Hold: On},
+				}}},
+			},
+		},
 		{name: "shorter-than-an-attempt", policy: Policy{Settings: Settings{Deadline: 40 * time.Millisecond}}},
 		{name: "batch", method: "POST", policy: Policy{Settings: Batch()}},
 		{name: "local-model", method: "POST", policy: Policy{Settings: LocalModel()}},

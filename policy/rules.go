@@ -53,13 +53,16 @@ var (
 
 	deadlineHeader = at("DeadlineHeader")
 
-	minAttempt = at("Retry.MinAttempt")
-	hedgeDelay = at("Hedge.Delay")
-	hedgeMax   = at("Hedge.Max")
-	failures   = at("Breaker.Failures")
-	ratio      = at("Breaker.Ratio")
-	perSecond  = at("Rate.PerSecond")
-	slots      = at("InFlight.Max")
+	attemptLimit = at("Timeouts.Attempt")
+
+	minAttempt  = at("Retry.MinAttempt")
+	retryBuffer = at("Retry.Buffer")
+	hedgeDelay  = at("Hedge.Delay")
+	hedgeMax    = at("Hedge.Max")
+	failures    = at("Breaker.Failures")
+	ratio       = at("Breaker.Ratio")
+	perSecond   = at("Rate.PerSecond")
+	slots       = at("InFlight.Max")
 
 	firstContent = at("Stream.FirstContent")
 	gap          = at("Stream.Gap")

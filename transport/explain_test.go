@@ -1,6 +1,8 @@
 package transport_test
 
 import (
+	"io"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
@@ -32,28 +34,32 @@ func TestTimelineIsWhatHappens(t *testing.T) {
 		"hedges, cut":       {Deadline: 8 * second, Timeouts: policy.Timeouts{Read: 5 * second}, Hedge: policy.Hedge{Delay: 3 * second, Max: 2}},
 		"hedges, cut later": {Deadline: 12 * second, Timeouts: policy.Timeouts{Read: 5 * second}, Hedge: policy.Hedge{Delay: 4 * second}},
 		"hedges, no limit":  {Timeouts: policy.Timeouts{Read: policy.Off}, Hedge: policy.Hedge{Delay: 9 * second, Max: 4}},
+
+		"stream, no first content": {Deadline: 40 * second, Stream: policy.Stream{Enabled: policy.On, FirstContent: policy.Off}},
+		"stream, attempt":          {Timeouts: policy.Timeouts{Attempt: 5 * second}, Stream: policy.Stream{Enabled: policy.On, FirstContent: policy.Off}},
+
+		"its own circuit":   {Breaker: policy.Breaker{Failures: 2}, Timeouts: policy.Timeouts{Read: second}},
+		"its own window":    {Breaker: policy.Breaker{Ratio: 0.5, MinRequests: 2}, Timeouts: policy.Timeouts{Read: second}},
+		"a window too long": {Breaker: policy.Breaker{Ratio: 0.5, MinRequests: 2, Window: second}, Timeouts: policy.Timeouts{Read: 3 * second}},
+		"a probe":           {Breaker: policy.Breaker{Failures: 1, Open: 100 * time.Millisecond}, Timeouts: policy.Timeouts{Read: 50 * time.Millisecond}, Retry: policy.Retry{MaxAttempts: 5}},
+		"a probe, given up": {Breaker: policy.Breaker{Failures: 1, Open: 100 * time.Millisecond}, Timeouts: policy.Timeouts{Read: second}},
+		"no hedge probes":   {Breaker: policy.Breaker{Failures: 1, Open: 100 * time.Millisecond}, Timeouts: policy.Timeouts{Read: 5 * second}, Hedge: policy.Hedge{Delay: 2 * second}},
+
+		"turns":                {Rate: policy.Rate{PerSecond: 0.25}, Timeouts: policy.Timeouts{Read: second}},
+		"no turn in time":      {Deadline: 8 * second, Rate: policy.Rate{PerSecond: 0.1, Burst: 2}, Timeouts: policy.Timeouts{Read: second}},
+		"no turn at once":      {Rate: policy.Rate{PerSecond: 0.1, Burst: 2, MaxWait: policy.Off}, Timeouts: policy.Timeouts{Read: second}},
+		"two budgets":          {Rate: policy.Rate{PerSecond: 1}, Budgets: map[string]policy.Rate{"slow": {PerSecond: 0.1, Burst: 2}}, Timeouts: policy.Timeouts{Read: second}},
+		"the sooner is late":   {Rate: policy.Rate{PerSecond: 0.25, MaxWait: second}, Budgets: map[string]policy.Rate{"slow": {PerSecond: 0.1}}, Timeouts: policy.Timeouts{Read: second}},
+		"hedges wait":          {Rate: policy.Rate{PerSecond: 0.25}, Timeouts: policy.Timeouts{Read: 5 * second}, Hedge: policy.Hedge{Delay: second, Max: 2}},
+		"a hedge has no turn":  {Rate: policy.Rate{PerSecond: 0.25, MaxWait: second}, Timeouts: policy.Timeouts{Read: 5 * second}, Hedge: policy.Hedge{Delay: second}},
+		"a hedge has no slot":  {InFlight: policy.InFlight{Max: 1}, Timeouts: policy.Timeouts{Read: 5 * second}, Hedge: policy.Hedge{Delay: second, Max: 2}},
+		"a hedge gets a slot":  {InFlight: policy.InFlight{Max: 1, MaxWait: 10 * second}, Timeouts: policy.Timeouts{Read: 5 * second}, Hedge: policy.Hedge{Delay: second}},
+		"a hedge stops to ask": {InFlight: policy.InFlight{Max: 1, MaxWait: second}, Timeouts: policy.Timeouts{Read: 5 * second}, Hedge: policy.Hedge{Delay: second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
-				up := clocktest.NewUpstream(t, c, clocktest.NoReply().Forever())
 				s.Retry.Budget = policy.Off
-				tr := newTransport(t, c, up, settings(s))
-				var sends []time.Duration
-				var end time.Duration
-				timeline := tr.Explain(request(t, t.Context(), "GET", url, nil)).Timeline
-				for _, step := range timeline {
-					at, err := time.ParseDuration(step.At)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if end = at; strings.HasPrefix(step.What, "send ") {
-						sends = append(sends, at)
-					}
-				}
-				r := get(t, c, tr)
-				if got := times(c, up); r.took != end || !slices.Equal(got, sends) {
-					t.Errorf("sends at %v, and an end after %v with %v; explained were %v", got, r.took, r.err, timeline)
-				}
+				wantExplained(t, c, s, request(t, t.Context(), "GET", url, nil))
 			})
 		})
 	}
@@ -86,4 +92,105 @@ func TestAdviceOnBase(t *testing.T) {
 			equal(t, "the advice on what is refused", len(tr.Explain(req).Advice), 0)
 		})
 	}
+}
+
+// wantExplained holds the call of a request that is never answered to what was said of
+// it before.
+func wantExplained(t *testing.T, c *clocktest.Clock, s policy.Settings, req *http.Request) {
+	t.Helper()
+	up := clocktest.NewUpstream(t, c, clocktest.NoReply().Forever())
+	tr := newTransport(t, c, up, settings(s))
+	var sends []time.Duration
+	var end time.Duration
+	timeline := tr.Explain(req).Timeline
+	for _, step := range timeline {
+		at, err := time.ParseDuration(step.At)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if end = at; strings.HasPrefix(step.What, "send ") {
+			sends = append(sends, at)
+		}
+	}
+	if timeline[len(timeline)-1].What == "nothing ends the wait" {
+		end = 100 * time.Hour
+	}
+	ctx, cancel := c.WithTimeout(req.Context(), 100*time.Hour)
+	defer cancel()
+	r := do(c, tr, req.WithContext(ctx))
+	near := func(a, b time.Duration) bool { return (a - b).Abs() < time.Microsecond } // the rounding of tokens
+	if got := times(c, up); !near(r.took, end) || !slices.EqualFunc(got, sends, near) {
+		t.Errorf("%+v: sends at %v, and an end after %v with %v; explained were %v", s, got, r.took, r.err, timeline)
+	}
+}
+
+// TestTimelinesOfRandomPolicies is TestTimelineIsWhatHappens for any settings and
+// requests. What happens at the very instant of something else is left out: no two
+// times are multiples, and there are no more hedges than come at different ones.
+func TestTimelinesOfRandomPolicies(t *testing.T) {
+	for seed := range uint64(500) {
+		d := dice{rand.New(rand.NewPCG(seed, 0))}
+		s := randomCall(d)
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			req := request(t, t.Context(), pick(d, "GET", "PUT", "POST", "get", ""), url, nil)
+			if key := pick(d, "", "", "Idempotency-Key", "X-Idempotency-Key"); key != "" {
+				req.Header.Set(key, pick(d, "", "1"))
+			}
+			if length := pick(d, 0, 0, 5, 100_000); length > 0 {
+				body := strings.NewReader(strings.Repeat("x", length))
+				req.Body, req.ContentLength = io.NopCloser(body), int64(length)
+				if d.oneIn(2) {
+					req.GetBody = func() (io.ReadCloser, error) {
+						return io.NopCloser(strings.NewReader(strings.Repeat("x", length))), nil
+					}
+				}
+			}
+			wantExplained(t, c, s, req)
+			if t.Failed() {
+				t.Fatalf("seed %d: %s %v, %d bytes", seed, req.Method, req.Header, req.ContentLength)
+			}
+		})
+	}
+}
+
+func pick[T any](d dice, of ...T) T { return of[d.IntN(len(of))] }
+
+// randomCall draws settings for a call that is never answered.
+func randomCall(d dice) (s policy.Settings) {
+	span := func(ms int) time.Duration {
+		return pick(d, 0, d.upTo(ms)+time.Duration(d.IntN(1000)), d.upTo(ms), policy.Off)
+	}
+	toggle := func() policy.Toggle { return pick[policy.Toggle](d, 0, 0, 0, policy.On, policy.Off) }
+	s.Deadline = pick(d, 0, 20*time.Second+d.upTo(20_000), policy.Off)
+	s.Timeouts = policy.Timeouts{Read: span(10_000), Attempt: span(10_000)}
+	s.Retry = policy.Retry{
+		Enabled: toggle(), MaxAttempts: d.IntN(11), BaseDelay: span(2_000), MaxDelay: 2*time.Second + d.upTo(10_000), MinAttempt: span(5_000),
+		Idempotent: toggle(), Budget: pick(d, 0, 0.5, policy.Off),
+	}
+	if d.oneIn(2) {
+		s.Hedge = policy.Hedge{Delay: 100*time.Millisecond + d.upTo(5_000), Max: 1 + d.IntN(2)}
+	}
+	switch d.IntN(4) {
+	case 0:
+		s.Breaker = policy.Breaker{Failures: 1 + d.IntN(8), Open: 10*time.Millisecond + d.upTo(5_000)}
+	case 1:
+		s.Breaker = policy.Breaker{Ratio: 0.1 + d.Float64()*0.9, MinRequests: 2 + d.IntN(6), Window: time.Hour}
+	}
+	if d.oneIn(3) {
+		s.Rate = policy.Rate{PerSecond: 0.05 + d.Float64(), Burst: 1 + d.IntN(4), MaxWait: span(20_000)}
+	}
+	if d.oneIn(3) {
+		s.Budgets = map[string]policy.Rate{"more": {PerSecond: 0.05 + d.Float64(), Burst: 1 + d.IntN(4), MaxWait: span(20_000)}}
+		s.Hedge.Max = min(s.Hedge.Max, 1) // of two that wait for both, Explain looks at one after the other
+	}
+	if d.oneIn(3) {
+		s.InFlight = policy.InFlight{Max: 1 + d.IntN(3), MaxWait: span(5_000)}
+		if s.Hedge.Max > 0 { // likewise; and one that has the slot of a failure may go before that opens the circuit
+			s.Hedge.Max, s.Breaker = 1, policy.Breaker{}
+		}
+	}
+	if d.oneIn(4) {
+		s.Stream = policy.Stream{Enabled: policy.On, FirstContent: span(10_000), Hold: toggle()}
+	}
+	return s
 }
