@@ -50,6 +50,7 @@ type Call struct {
 type hop struct {
 	from    *Call
 	entered instant // later than the start of the next, which is that of from
+	acted   bool    // a server did what must not be done twice, before it redirected
 }
 
 // account is what all hops of a call share.
@@ -197,7 +198,7 @@ func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
 	}
 	if prev := e.callBefore(req); prev != nil {
 		prev.mu.Lock()
-		c.start, c.hop = prev.start, &hop{prev, c.start}
+		c.start, c.hop = prev.start, &hop{prev, c.start, prev.acted() || !prev.safe && !keepsMethod(req.Response)}
 		c.end = min(c.end, prev.end)
 		prev.mu.Unlock()
 	}
@@ -213,6 +214,10 @@ func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
 	}
 	return c, a.carry(req), nil
 }
+
+// acted reports that a server has done something for a hop before this one that must
+// not be done twice.
+func (c *Call) acted() bool { return c.hop != nil && c.hop.acted }
 
 // callBefore returns the call whose redirect req follows. A request that another
 // has answered before is no hop, but a later call made of a copy.
@@ -507,7 +512,7 @@ func (c *Call) told(e *Error) *Error {
 	if t.Reason == ReasonDeadline && t.Owner == "" {
 		t.Deadline, t.Owner = c.due()
 	}
-	t.Retryable = c.safe || t.Sent == Unsent && !c.first.received
+	t.Retryable = (c.safe || t.Sent == Unsent && !c.first.received) && !c.acted()
 	return &t
 }
 

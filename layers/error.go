@@ -22,8 +22,8 @@ type Sent uint8
 
 const (
 	// Unsent is proof that no byte of the request was sent, or that the server
-	// did nothing with it, as HTTP/2 can say. The call can be made again, whatever
-	// its method.
+	// did nothing with it, as HTTP/2 can say. The send can be made again, whatever
+	// its method; whether the call can, Error.Retryable says.
 	Unsent Sent = iota
 	// MaybeSent means that the server may have received the request.
 	MaybeSent
@@ -98,8 +98,8 @@ type Error struct {
 	Attempts int
 	// Sent says how far the last of them got.
 	Sent Sent
-	// Retryable reports that the same call may be made again without doing
-	// something twice, not that it would help: see Reason and RetryAfter.
+	// Retryable reports that the same call may be made again, from its first hop on,
+	// without doing something twice, not that it would help: see Reason and RetryAfter.
 	Retryable bool
 	// Reason says why there was no further attempt: one of the Reason
 	// constants. Empty: no layer was there to make one.

@@ -38,6 +38,13 @@ func firstHop(req *http.Request) *http.Request {
 	}
 }
 
+// keepsMethod reports a redirect by which a server says that it has done nothing yet:
+// the same is to be asked of another. After any other, it is the answer that is found
+// elsewhere.
+func keepsMethod(resp *http.Response) bool {
+	return resp.StatusCode == http.StatusTemporaryRedirect || resp.StatusCode == http.StatusPermanentRedirect
+}
+
 // keepHops sees to it that a hop after the response can be followed back to req.
 func keepHops(req *http.Request, resp *http.Response) {
 	if resp.Request == nil || resp.Request.Response != req.Response {

@@ -91,6 +91,45 @@ func TestHopsOverTheWire(t *testing.T) {
 	})
 }
 
+// TestRetryableHop: a call that ended in a hop after its POST was done may not be made
+// again, however safe that hop is, and whatever became of it.
+func TestRetryableHop(t *testing.T) {
+	refused, broken := clocktest.FailDial(clocktest.ErrRefused), clocktest.Fail(clocktest.ErrReset)
+	for _, test := range []struct {
+		name, method string
+		redirects    []int
+		key          bool
+		last         clocktest.Step
+		want         bool
+	}{
+		{"GET", "GET", []int{302}, false, broken, true},
+		{"POST, see other", "POST", []int{303}, false, broken, false},
+		{"POST, see other, unsent", "POST", []int{303}, false, refused, false},
+		{"POST, found, and further", "POST", []int{302, 302}, false, refused, false},
+		{"POST, elsewhere", "POST", []int{307}, false, broken, false},
+		{"POST, elsewhere, unsent", "POST", []int{308}, false, refused, true},
+		{"POST, elsewhere, see other", "POST", []int{307, 303}, false, refused, false},
+		{"POST with a key", "POST", []int{303}, true, broken, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				var steps []clocktest.Step
+				for _, status := range test.redirects {
+					steps = append(steps, clocktest.Reply(status).Header("Location", "/next"))
+				}
+				up := clocktest.NewUpstream(t, c, append(steps, test.last)...)
+				tr := newTransport(t, c, up, settings(policy.Settings{Retry: policy.Retry{Enabled: policy.Off}}))
+				req := request(t, t.Context(), test.method, url, nil)
+				if test.key {
+					req.Header.Set("Idempotency-Key", "1")
+				}
+				_, err := tr.Client().Do(req)
+				equal(t, "whether the call may be made again", wantError(t, err).Retryable, test.want)
+			})
+		})
+	}
+}
+
 // TestHopToAnotherRoute: a hop brings its route's deadline with it, but nothing
 // lifts the one that the call has.
 func TestHopToAnotherRoute(t *testing.T) {
