@@ -215,6 +215,32 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// An item whose POST was done, and answered by a redirect that a limit refuses, is not
+// put back, or the POST would be made again.
+func TestLimitAfterAPost(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(303).Header("Location", "/done").Forever())
+		client := client(t, c, up, policy.Settings{Rate: policy.Rate{PerSecond: 1, MaxWait: policy.Off}})
+		report, err := batch.Run(t.Context(), batch.Config{Workers: 1, Within: time.Minute, Clock: c}, batch.Strings(numbered(1)),
+			func(ctx context.Context, item string) error {
+				req, err := http.NewRequestWithContext(ctx, "POST", "http://api.test/"+item, nil)
+				if err != nil {
+					return err
+				}
+				resp, err := client.Do(req)
+				if err != nil {
+					return err
+				}
+				return resp.Body.Close()
+			})
+		if err != nil {
+			t.Error(err)
+		}
+		wantCounts(t, report, 0, 0, 1, 0)
+		equal(t, "the number of sends", len(up.Requests()), 1)
+	})
+}
+
 // A server that asks for an hour gets it, or the job ends.
 func TestServerAsksForAnHour(t *testing.T) {
 	for within, done := range map[time.Duration]int{2 * time.Hour: 9, 30 * time.Minute: 0} {

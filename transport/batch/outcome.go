@@ -37,8 +37,8 @@ func judge(err error, ends func(time.Time) bool) (o outcome, wait time.Duration,
 	switch {
 	case !ok:
 	case e.Layer == "breaker" || e.Reason == layers.ReasonCircuit:
-		return circuit, e.RetryAfter, e.Sent != layers.Unsent
-	case e.Sent == layers.Unsent && e.Reason != layers.ReasonCost &&
+		return circuit, e.RetryAfter, e.Sent != layers.Unsent || acted(e)
+	case e.Sent == layers.Unsent && !acted(e) && e.Reason != layers.ReasonCost &&
 		(e.Phase == layers.PhaseRate || e.Phase == layers.PhaseInFlight):
 		return limited, e.RetryAfter, false
 	case e.Reason == layers.ReasonDeadline && ends(e.Deadline):
@@ -46,6 +46,10 @@ func judge(err error, ends func(time.Time) bool) (o outcome, wait time.Duration,
 	}
 	return failed, 0, false
 }
+
+// acted reports that a server did what must not be done twice, before the call was
+// redirected to where nothing was sent any more.
+func acted(e *layers.Error) bool { return e.Attempts > 0 && !e.Retryable }
 
 // ofCall reports that the error is that of a call, so that the server may be why.
 func ofCall(err error) bool {
