@@ -147,9 +147,10 @@ type Breaker struct {
 	draw   float64 // that spreads the next open time, drawn ahead; negative: used up
 	failed bool    // the engine counts a failure
 	window window
-	done   func(error) // ends the half-open state
-	probes []*Pass     // under way
-	good   int         // that succeeded
+	done   func(error)    // ends the half-open state
+	probes []*Pass        // under way
+	good   int            // that succeeded
+	again  func() Circuit // in its place, since it made room for others; nil: it has not
 
 	said    State // what was told last
 	changes []change
@@ -421,6 +422,14 @@ func (b *Breaker) expire(now instant) (expired bool) {
 // Settle implements Settler.
 func (b *Breaker) Settle(ctx context.Context, p *Pass, v Verdict) {
 	b.mu.Lock()
+	if again := b.again; again != nil && v == VerdictFailure && !p.settled {
+		p.settled = true
+		b.mu.Unlock()
+		if heir, ok := again().(*Breaker); ok {
+			heir.blame(ctx)
+		}
+		return
+	}
 	now := b.env.now()
 	b.report(now, p, v)
 	b.show(ctx, now)
@@ -432,6 +441,20 @@ func (b *Breaker) Settle(ctx context.Context, p *Pass, v Verdict) {
 		b.mu.Lock()
 		b.draw = draw
 		b.mu.Unlock()
+	}
+}
+
+// madeRoom implements leaver.
+func (b *Breaker) madeRoom(again func() Circuit) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.again = again
+}
+
+// blame counts a failure of which another circuit of the key was told.
+func (b *Breaker) blame(ctx context.Context) {
+	if era := b.calm.Load(); era >= 0 {
+		b.Settle(ctx, &Pass{era: int(era)}, VerdictFailure)
 	}
 }
 

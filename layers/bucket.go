@@ -19,14 +19,14 @@ import (
 // pause, the engine stands at the end of it.
 type bucket struct {
 	env *Env
-	id  uint64   // the order in which several are locked
-	key stateKey // that it was made for
+	id  uint64 // the order in which several are locked
 
 	mu     sync.Mutex
 	engine *rate.Limiter
-	pooled bool    // it is the overflow state of a set
-	credit float64 // tokens beyond the engine's: those given back
-	paused instant // no turn before this
+	pooled bool          // it is the overflow state of a set
+	again  func() Bucket // in its place, since it made room for others; nil: it has not
+	credit float64       // tokens beyond the engine's: those given back
+	paused instant       // no turn before this
 	queue  queue[*turn]
 	queued int // what those in the queue cost that have not booked
 }
@@ -297,16 +297,30 @@ func (b *bucket) lower(at time.Time, most float64) {
 // Pause implements Bucket. Those whose turn would come too late are refused
 // now. What one server asks for holds up nobody else's keys.
 func (b *bucket) Pause(end time.Time) {
+	if again := b.pause(end); again != nil {
+		again().Pause(end)
+	}
+}
+
+func (b *bucket) pause(end time.Time) (again func() Bucket) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now, until := b.env.now(), b.env.instant(end)
 	if until <= b.paused || until <= now || b.pooled {
-		return
+		return b.again
 	}
 	b.unbook(now)
 	b.paused = until
 	b.ration(now)
 	b.sweep(now)
+	return b.again
+}
+
+// madeRoom implements leaver.
+func (b *bucket) madeRoom(again func() Bucket) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.again = again
 }
 
 // pool makes it the overflow state of a set.
@@ -314,12 +328,6 @@ func (b *bucket) pool() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.pooled = true
-}
-
-func (b *bucket) isPooled() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.pooled
 }
 
 // Set implements Bucket.

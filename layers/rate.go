@@ -82,9 +82,7 @@ var buckets = kind[Bucket]{
 				return b
 			}
 		}
-		b := e.newBucket(s.Rate)
-		b.key = key
-		return b
+		return e.newBucket(s.Rate)
 	},
 	apply: func(b Bucket, s policy.Settings) func() {
 		if local, ok := b.(*bucket); ok {
@@ -508,9 +506,6 @@ func (t *turns) listen(e *Env, resp *http.Response) {
 	until := e.time(after(e.now(), min(wait, MaxPause)))
 	for _, c := range t.claims {
 		c.b.Pause(until)
-		if b, ok := c.b.(*bucket); ok && !b.isPooled() {
-			c.of.states.at(b.key).Pause(until) // b may have made room for others meanwhile
-		}
 	}
 }
 

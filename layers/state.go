@@ -230,11 +230,19 @@ func (k *keyed[T]) replace(e *kept[T]) bool {
 }
 
 func (k *keyed[T]) put(at int, e *kept[T]) bool {
-	k.ring[at].gone.Store(true)
-	k.live.Delete(k.ring[at].key)
+	old := k.ring[at]
+	old.gone.Store(true)
+	k.live.Delete(old.key)
 	k.ring[at] = e
+	if s, ok := any(old.state).(leaver[T]); ok {
+		s.madeRoom(func() T { return k.at(old.key) })
+	}
 	return true
 }
+
+// leaver is a state that may be told something after it made room for others, by a
+// send that was under way, and passes it on to the state that its key has again.
+type leaver[T any] interface{ madeRoom(again func() T) }
 
 // kept returns the states that are kept, the overflow state included.
 func (k *keyed[T]) kept() []*kept[T] {

@@ -157,6 +157,29 @@ func TestPauseOfAKeyThatMadeRoom(t *testing.T) {
 	})
 }
 
+// TestFailureOfAKeyThatMadeRoom: the same of a failure.
+func TestFailureOfAKeyThatMadeRoom(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		m := newCrowd(t, c, policy.Settings{Breaker: policy.Breaker{Failures: 1}})
+		m.answer = func(host string) *http.Response {
+			if host == "slow.example" {
+				c.Sleep(2 * time.Second)
+				return reply(503)
+			}
+			return reply(200)
+		}
+		m.get("first.example") // room is looked for behind it
+		var wg sync.WaitGroup
+		wg.Go(func() { m.get("slow.example") })
+		c.Add(time.Second)
+		for i := range full + 100 {
+			m.get(early(i))
+		}
+		wg.Wait()
+		wantOpen(t, m.get("slow.example"), 10*time.Second)
+	})
+}
+
 // TestOverflowOfSlots: the same of slots.
 func TestOverflowOfSlots(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
