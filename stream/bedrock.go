@@ -113,13 +113,13 @@ func classModel(e *event, m *memory) verdict {
 	case anthropic:
 		return classAnthropic(e, m)
 	case openAI:
-		return classOpenAIChat(e, m)
+		v = classOpenAIChat(e, m) // some families of which give their reason another name
 	case !s.ok():
 		return undecodable
 	case !known && !finished:
 		v.content(text)
 	}
-	if finished && v.class != Terminal {
+	if finished && v.class < Finish {
 		v.class = Finish
 	}
 	return v

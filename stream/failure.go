@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"bytes"
 	"strconv"
 	"strings"
 )
@@ -99,24 +98,29 @@ func (f *fault) beside(s *scanner, key []byte) {
 	s.skip()
 }
 
-// fault takes the value of a member that is an error unless it is null, false or
+// fault takes the value of a member that is an error unless it is null, false, 0 or
 // empty.
 func (s *scanner) fault(f *fault) {
 	switch s.peek() {
 	case '{':
-		f.found = true
 		for key := s.object(); key != nil; key = s.member() {
+			f.found = true
 			f.member(s, key)
 		}
 	case '"':
 		v, _ := s.str()
 		f.found = f.found || len(v) > 0
 	case '[':
-		f.found = true
-		s.skip()
+		for more := s.list(); more; more = s.elem() {
+			f.found = true
+			s.skip()
+		}
 	default:
-		v := s.literal()
-		f.found = f.found || !bytes.Equal(v, []byte("null")) && !bytes.Equal(v, []byte("false"))
+		switch string(s.literal()) {
+		case "", "null", "false", "0":
+		default:
+			f.found = true
+		}
 	}
 }
 

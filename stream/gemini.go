@@ -77,11 +77,11 @@ func (s *scanner) geminiPart(v *verdict) {
 	kind, thought, signed := noKind, false, false
 	for key := s.object(); key != nil; key = s.member() {
 		switch string(key) {
-		case "text", "inlineData", "fileData", "executableCode", "codeExecutionResult":
+		case "text", "inlineData", "fileData", "executableCode", "codeExecutionResult", "toolResponse":
 			if s.filled() {
 				kind = max(kind, text)
 			}
-		case "functionCall":
+		case "functionCall", "toolCall":
 			if s.filled() {
 				kind = tool
 			}

@@ -64,7 +64,9 @@ type Limits struct {
 
 	// Dialect names the classifier, one of [Dialects]; "" detects it.
 	Dialect string
-	// Classify decides first; Unknown asks the dialect. It is called during
+	// Classify decides first; Unknown asks the dialect. It is not shown what is
+	// between events, nor, in a stream of server-sent events, JSON without a field
+	// name, which no client of one sees. It is called during
 	// Read, and must not read the body; it may close it or ask for its
 	// statistics, which know nothing yet of what this Read brought. No limit and
 	// no Close waits for it, but the Read does, or with Hold the RoundTrip. It
@@ -82,8 +84,9 @@ type Limits struct {
 
 // Event is one event of a stream, as a classifier sees it.
 type Event struct {
-	// Name is the event's type: the SSE event field, or the :event-type header
-	// of an AWS event stream message. Empty where the framing has none.
+	// Name is the event's type: the SSE event field, or of an AWS event stream
+	// message the header :event-type, or for an error :exception-type or
+	// :error-code. Empty where the framing has none.
 	Name string
 	// Data is the payload, cut to a bounded prefix. It is valid only during
 	// the call that receives it.

@@ -394,7 +394,7 @@ func (m *Monitor) strange(k pieceKind, raw []byte) {
 		m.unread = 0
 		return
 	}
-	m.unread += uint32(len(raw)) //nolint:gosec // A Read at a time.
+	m.unread += uint32(len(raw))
 	m.opaque = m.unread > maxPrefix
 }
 

@@ -93,6 +93,11 @@ func (s *scanner) chatDelta(v *verdict) {
 				s.contentParts(v)
 				continue
 			}
+		case "annotations":
+			if s.filled() {
+				v.progress()
+			}
+			continue
 		case "refusal", "audio", "images":
 		case "tool_calls", "function_call":
 			k = tool

@@ -18,6 +18,9 @@ func TestWires(t *testing.T) {
 	chat := func(delta string) string {
 		return `data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"",` + delta + `},"finish_reason":null}]}` + "\n\n"
 	}
+	part := func(part string) string {
+		return `data: {"candidates":[{"content":{"parts":[{` + part + `}]}}]}` + "\n\n"
+	}
 	pull := func(digest string, completed string) string {
 		return `{"status":"pulling ` + digest + `","digest":"` + digest + `","total":900,"completed":` + completed + "}\n"
 	}
@@ -30,6 +33,13 @@ func TestWires(t *testing.T) {
 		{"openai-chat", "sse", "", chat(`"reasoning_text":"hm"`), Content, thinking},
 		{"openai-chat", "sse", "", chat(`"reasoning_steps":[{"thought":"hm"}]`), Content, thinking},
 		{"openai-chat", "sse", "", chat(`"reasoning_opaque":null`), Lifecycle, text},
+		{"openai-chat", "sse", "", chat(`"annotations":[{"url":"u"}]`), Progress, text},
+		{"openai-chat", "sse", "", "data: {\"choices\":[],\"usage\":{},\"error\":{}}\n\n", Lifecycle, text},
+		{"openai-chat", "sse", "", "data: {\"choices\":[],\"error\":0}\n\n", Lifecycle, text},
+		{"openai-chat", "sse", "", "data: {\"choices\":[],\"error\":[]}\n\n", Lifecycle, text},
+		{"openai-chat", "sse", "", "data: {\"choices\":[],\"error\":[{}]}\n\n", Failure, text},
+		{"gemini", "sse", "", part(`"toolCall":{"toolType":"SEARCH"}`), Content, tool},
+		{"gemini", "sse", "", part(`"toolResponse":{"toolType":"SEARCH"}`), Content, text},
 		{"openai-responses", "sse", "", "data: {\"type\":\"response.mcp_call.failed\",\"item_id\":\"m\"}\n\n", Progress, text},
 		{
 			"openai-responses", "sse", "",
@@ -42,6 +52,7 @@ func TestWires(t *testing.T) {
 		{"ollama", "ndjson", pull("a", "10"), pull("a", "10"), Lifecycle, text},
 		{"ollama", "ndjson", pull("a", "900") + pull("b", "10"), pull("b", "20"), Content, text},
 		{"bedrock", "eventstream", "", chunkOf("Hello there"), Content, text},
+		{"bedrock", "eventstream", "", chunkOf(`{"choices":[{"text":"a","stop_reason":"stop"}],"amazon-bedrock-invocationMetrics":{}}`), Finish, text},
 		{"bedrock", "eventstream", "", chunkOf(""), Lifecycle, text},
 	} {
 		m := new(Monitor)
