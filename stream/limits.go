@@ -75,8 +75,8 @@ type Limits struct {
 
 	// DropKeepalives removes keepalives from the bytes that the caller reads,
 	// for clients that fail on comments and blank lines. One that has an id or a
-	// delay for the client to resume with stays. In a JSON array, and where events
-	// cannot be told apart, it removes nothing.
+	// delay for the client to resume with stays. In a JSON array, and in a body of
+	// no known framing, it removes nothing.
 	DropKeepalives Toggle
 	// AllowTruncated accepts an end without a finish or terminal event.
 	AllowTruncated Toggle

@@ -30,7 +30,6 @@ const (
 	finish  = `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n"
 	done    = "data: [DONE]\n\n"
 	ping    = ": ping\n\n"
-	refused = `data: {"error":{"message":"no","type":"invalid_request_error"}}` + "\n\n"
 	limited = `data: {"error":{"message":"slower","type":"tokens","code":"rate_limit_exceeded"}}` + "\n\n"
 	busy    = `data: {"error":{"message":"try later","type":"server_error"}}` + "\n\n"
 	invalid = `data: {"error":{"message":"no such model","type":"invalid_request_error"}}` + "\n\n"
@@ -1091,7 +1090,7 @@ func TestBreakerSeesStreams(t *testing.T) {
 		"failure, then silence":     {events(word, busy).Silent(), whole, false, true},
 		"failure, then reset":       {events(word, busy).Reset(), whole, false, true},
 		"closed after the failure":  {events(word, busy).Silent(), readSome, false, true},
-		"failure of the request":    {events(word, refused), whole, false, false},
+		"failure of the request":    {events(word, invalid), whole, false, false},
 		"failure of the rate":       {events(word, limited), readSome, false, false},
 		"closed after the terminal": {events(word, done).Silent(), readSome, true, false},
 		"closed after the finish":   {events(word, finish).Silent(), readSome, true, false},
