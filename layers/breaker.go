@@ -23,9 +23,10 @@ import (
 //
 // A send counts when its body ends. A failure is a connection error, an expired
 // phase, a status of 500 or above but for 501, a stall, a body that ends in an
-// error, and the policy's deadline passing while the send waits on the server.
-// The caller's cancellation and shorter deadline, refusals of ours, other 4xx
-// and 429, and a body that the caller abandons count as nothing.
+// error, one that a stream reports of its server, and the policy's deadline passing
+// while the send waits on the server. The caller's cancellation and shorter
+// deadline, refusals of ours, other 4xx and 429 and what says the same in a stream,
+// and a body that the caller abandons count as nothing.
 func CircuitBreaker(env *Env, id policy.StateID, b policy.Breaker) Layer {
 	b = policy.Defaults().With(policy.Settings{Breaker: b}).Breaker
 	return env.layer(rankBreaker, "", func(env *Env, next sender) sender {

@@ -51,7 +51,7 @@ func (e *StallError) Error() string {
 	switch {
 	case e.Kind == StallMinRate:
 		what = "too few bytes"
-	case e.Dialect == "":
+	case e.Dialect == "" && e.SinceLastByte >= e.Waited: // else there were keepalives, or a classifier knows
 		what = "no bytes"
 	case e.Kind == StallFirstContent:
 		what = "no first content"

@@ -446,9 +446,10 @@ func TestErrors(t *testing.T) {
 	}
 	for err, want := range map[error]string{
 		errors.Unwrap(err): "stream stalled: no content in 30s (pinged-gap limit 30s; before: 3 contents, 6 keepalives, 1234 bytes, the last 5s ago; anthropic; attempt 2)",
-		&StallError{Kind: StallFirstContent, Limit: s, Waited: s, SinceLastByte: s, Dialect: "gemini"}: "stream stalled: no first content in 1s (first-content limit 1s; before: 0 contents, 0 keepalives, 0 bytes, the last 1s ago; gemini)",
-		&StallError{Kind: StallGap, Limit: s, Waited: s, SinceLastByte: s, Bytes: 5}:                   "stream stalled: no bytes in 1s (gap limit 1s; before: 0 contents, 0 keepalives, 5 bytes, the last 1s ago)",
-		&StallError{Kind: StallMinRate, Limit: s, Waited: s, SinceLastByte: s, Bytes: 5}:               "stream stalled: too few bytes in 1s (min-rate limit 1s; before: 0 contents, 0 keepalives, 5 bytes, the last 1s ago)",
+		&StallError{Kind: StallFirstContent, Limit: s, Waited: s, SinceLastByte: s, Dialect: "gemini"}:               "stream stalled: no first content in 1s (first-content limit 1s; before: 0 contents, 0 keepalives, 0 bytes, the last 1s ago; gemini)",
+		&StallError{Kind: StallGap, Limit: s, Waited: s, SinceLastByte: s, Bytes: 5}:                                 "stream stalled: no bytes in 1s (gap limit 1s; before: 0 contents, 0 keepalives, 5 bytes, the last 1s ago)",
+		&StallError{Kind: StallFirstContent, Limit: 9 * s, Waited: 9 * s, SinceLastByte: s, Keepalives: 2, Bytes: 5}: "stream stalled: no first content in 9s (first-content limit 9s; before: 0 contents, 2 keepalives, 5 bytes, the last 1s ago)",
+		&StallError{Kind: StallMinRate, Limit: s, Waited: s, SinceLastByte: s, Bytes: 5}:                             "stream stalled: too few bytes in 1s (min-rate limit 1s; before: 0 contents, 0 keepalives, 5 bytes, the last 1s ago)",
 		ErrTruncated: "stream ended before it was finished: unexpected EOF",
 		&FailureError{Type: "a_error", Code: "503"}: "stream reports a failure: a_error (code 503)",
 		&FailureError{Code: "503"}:                  "stream reports a failure (code 503)",
