@@ -384,7 +384,7 @@ func (b *body) take(n *news, p []byte, err error) {
 // not be told apart. The mutex must be held.
 func (g *guard) opaque() bool {
 	s := g.monitor.Stats()
-	return s.Encoded || s.Dialect == "" && g.limits.Classify == nil
+	return s.Framing == "" || s.Dialect == "" && g.limits.Classify == nil
 }
 
 // endStream settles the attempt with how its stream ended, and returns what

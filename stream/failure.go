@@ -65,7 +65,7 @@ func transient(name string) bool {
 		"UNAVAILABLE", "INTERNAL", // gemini
 		"internalServerException", "serviceUnavailableException", // bedrock
 		"modelStreamErrorException", "modelTimeoutException",
-		"ERROR": // cohere, which names no other
+		"ERROR", "TIMEOUT": // cohere
 		return true
 	}
 	status, err := strconv.Atoi(name)

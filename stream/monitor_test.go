@@ -462,6 +462,8 @@ func TestFailures(t *testing.T) {
 		{"gemini", `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED"}}`, "RESOURCE_EXHAUSTED", "429", true, false},
 		{"gemini", `{"error":{"code":400,"status":"INVALID_ARGUMENT"}}`, "INVALID_ARGUMENT", "400", false, false},
 		{"cohere", `{"type":"message-end","delta":{"finish_reason":"ERROR"}}`, "ERROR", "", true, true},
+		{"cohere", `{"type":"message-end","delta":{"finish_reason":"TIMEOUT"}}`, "TIMEOUT", "", true, true},
+		{"cohere", `{"type":"message-end","delta":{"finish_reason":"ERROR_TOXIC"}}`, "ERROR_TOXIC", "", false, true},
 		{"bedrock", "throttlingException", "throttlingException", "", true, false},
 		{"bedrock", "validationException", "validationException", "", false, false},
 	}

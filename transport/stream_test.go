@@ -1120,6 +1120,34 @@ func TestBreakerSeesStreams(t *testing.T) {
 	}
 }
 
+// TestOpaqueIsTold: that events cannot be told apart is told, also if that is why a
+// classifier is never asked.
+func TestOpaqueIsTold(t *testing.T) {
+	content := func(stream.Event) stream.Class { return stream.Content }
+	for _, test := range []struct {
+		typ, body string
+		classify  func(stream.Event) stream.Class
+		want      bool
+	}{
+		{"text/plain", "tick\n", nil, true},
+		{"text/plain", "tick\n", content, true},
+		{"text/event-stream", "data: tick\n\n", nil, true},
+		{"text/event-stream", "data: tick\n\n", content, false},
+		{"text/event-stream", word + done, nil, false},
+	} {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			opaque := false
+			l := limits
+			l.Classify = test.classify
+			up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Header("Content-Type", test.typ).Body(test.body))
+			wantStatus(t, get(t, c, newTransport(t, c, up, streamed(l, noRetry), observer(func(_ context.Context, e layers.Event) {
+				opaque = opaque || e.Kind == layers.KindOpaque
+			}))), 200)
+			equal(t, "whether it was told of "+test.typ, opaque, test.want)
+		})
+	}
+}
+
 // TestPanicInAClassifier: nothing is held for ever because of it.
 func TestPanicInAClassifier(t *testing.T) {
 	for _, hold := range []policy.Toggle{policy.Off, policy.On} {
