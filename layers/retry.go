@@ -419,7 +419,7 @@ const (
 // has been read for a second, so that another send can follow: see [Retry].
 var ErrSuperseded = errors.New("the answer is read no longer, as another send is to follow")
 
-func (e *Error) superseded() bool { return e.Err == ErrSuperseded } //nolint:errorlint // It is this very error, or none.
+func (e *Error) superseded() bool { return e.Err == ErrSuperseded }
 
 // hold reads the body of a superseded response into memory, so that its
 // connection is free for the next attempt and the response can still be the
