@@ -29,6 +29,7 @@ type Store interface {
 
 // File returns a store in a file, in a directory that exists. The file is
 // replaced as a whole: path with .tmp added is written beside it, then renamed.
+// A path that is a symbolic link stays one: the file is the one that it leads to.
 // A lock on path with .lock added, which stays behind, keeps other processes
 // out on Unix and Windows; elsewhere, and where that file cannot be written,
 // nothing does. The lock ends with the process, however that ends.
@@ -47,6 +48,7 @@ type file struct {
 func (f *file) String() string { return f.path }
 
 func (f *file) Open(context.Context) ([]byte, error) {
+	f.path = target(f.path)
 	err := f.take()
 	if errors.Is(err, ErrInUse) {
 		return nil, err
@@ -56,6 +58,21 @@ func (f *file) Open(context.Context) ([]byte, error) {
 		_ = f.Close()
 	}
 	return f.opened, err
+}
+
+// target is where a path leads, which need not exist yet.
+func target(path string) string {
+	for range 40 { // as many as systems follow
+		to, err := os.Readlink(path)
+		if err != nil { // it is none
+			break
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		path = to
+	}
+	return path
 }
 
 // take takes the lock.

@@ -47,6 +47,34 @@ func TestFile(t *testing.T) {
 	}
 }
 
+// A link stays one, also to a file that is still to come, and who comes by it has the
+// same cursor and the same lock.
+func TestFileByLink(t *testing.T) {
+	volume := t.TempDir()
+	file, link := filepath.Join(volume, "cursor"), filepath.Join(t.TempDir(), "cursor")
+	if err := os.Symlink(file, link); err != nil {
+		t.Skip(err)
+	}
+	for _, text := range []string{"first", "second"} {
+		store := batch.File(link)
+		if _, err := store.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Save(t.Context(), []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := batch.File(file).Open(t.Context()); !errors.Is(err, batch.ErrInUse) {
+			t.Errorf("opened by its own name: %v", err)
+		}
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+		if got, err := os.ReadFile(file); string(got) != text || err != nil {
+			t.Errorf("the file has %q, %v", got, err)
+		}
+	}
+}
+
 // Only one job at a time has the file, in one process or in two.
 func TestFileInUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cursor")
