@@ -103,12 +103,14 @@ func New() *Metrics {
 // Wants asks for the ends of waits too; see [layers.Observer].
 func (m *Metrics) Wants(k layers.Kind) bool { return layers.Wants(m.Observer, k) }
 
-// Watch adds the shared state of a transport to what is collected. A view's is
-// that of the transport which it comes from.
+// Watch adds the shared state of a transport to what is collected, once. A view's is
+// that of the transport which it comes from: watch one of them alone.
 func (m *Metrics) Watch(t *transport.Transport) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.watched = append(m.watched, t)
+	if !slices.Contains(m.watched, t) {
+		m.watched = append(m.watched, t)
+	}
 }
 
 // happened counts what is counted when it happens.

@@ -28,6 +28,7 @@ func newTransport(t *testing.T, c *clocktest.Clock, base http.RoundTripper, p po
 		t.Fatal(err)
 	}
 	m.Watch(tr)
+	m.Watch(tr) // is no second one
 	return m, func(method, path string) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
