@@ -83,7 +83,8 @@ func Fail(err error) Step { return Step{err: err} }
 func FailDial(err error) Step { return Step{dials: true, dialErr: err} }
 
 // Func chooses the step of a request when that arrives. It may be called by many
-// goroutines at once, and must leave the request as it is, its body unread.
+// goroutines at once, and must leave the request as it is, its body unread. Of the
+// methods of a Step, Times and Forever alone apply to it: the rest is the chosen one's.
 func Func(choose func(*http.Request) Step) Step { return Step{choose: choose} }
 
 // Drip cuts s into chunks of at most size bytes, each so long after the one before.
