@@ -169,7 +169,7 @@ func (s *scanner) converse(name []byte) verdict {
 	case "messageStop":
 		v.class = Finish
 	case "metadata":
-		v.class = Terminal
+		v.class, v.known = Terminal, false // as other streams may have
 	case "messageStart":
 	default: // also initial-response, which every service has
 		v.known = false

@@ -65,6 +65,7 @@ func classOpenAIResponses(e *event, m *memory) verdict {
 		v.class = Terminal
 	case "keepalive":
 		v.class = Keepalive
+		return v // as many feeds have
 	default:
 		name, ok := bytes.CutPrefix(typ, []byte("response."))
 		if !ok {
