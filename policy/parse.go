@@ -395,12 +395,18 @@ func (p *parser) scalar(v reflect.Value, off bool, path string) {
 			return
 		}
 		want = "a whole number above zero" + or
+		if isNumber && errors.Is(err, strconv.ErrRange) && n > 0 {
+			want = "a smaller number" + or
+		}
 	case *float64:
 		f, err := strconv.ParseFloat(string(number), 64)
 		if *x = f; isNumber && err == nil && f > 0 {
 			return
 		}
 		want = "a number above zero" + or
+		if isNumber && err != nil && f > 0 {
+			want = "a smaller number" + or
+		}
 	case *Toggle:
 		switch tok {
 		case true:
@@ -442,7 +448,7 @@ func (p *parser) scalar(v reflect.Value, off bool, path string) {
 // those that there are.
 func suggest(key string, known []string) string {
 	plain := strings.ToLower(strings.ReplaceAll(key, "-", "_"))
-	best, least, limit := "", math.MaxInt, max(2, len(key)/3)
+	best, least, limit := "", math.MaxInt, max(1, len(key)/3)
 	for _, k := range known {
 		if len(plain) > 2*len(k) {
 			continue

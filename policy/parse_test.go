@@ -110,11 +110,13 @@ func TestParseErrors(t *testing.T) {
 		{"whole number", `{"retry": {"max_attempts": 1.5, "buffer": -1}, "in_flight": {"max": 99999999999999999999}}`, []string{
 			`line 1, column 28: retry.max_attempts: 1.5; want a whole number above zero or "off"`,
 			`line 1, column 43: retry.buffer: -1; want a whole number above zero or "off"`,
-			`line 1, column 69: in_flight.max: 99999999999999999999; want a whole number above zero or "off"`,
+			`line 1, column 69: in_flight.max: 99999999999999999999; want a smaller number or "off"`,
 		}},
-		{"number", `{"rate": {"per_second": "5"}, "retry": {"budget": 1e999}}`, []string{
+		{"number", `{"rate": {"per_second": "5"}, "retry": {"budget": 1e999, "buffer": -99999999999999999999}, "hedge": {"max": 99999999999999999999}}`, []string{
 			`line 1, column 25: rate.per_second: "5"; want a number above zero or "off"`,
-			`line 1, column 51: retry.budget: 1e999; want a number above zero or "off"`,
+			`line 1, column 51: retry.budget: 1e999; want a smaller number or "off"`,
+			`line 1, column 68: retry.buffer: -99999999999999999999; want a whole number above zero or "off"`,
+			`line 1, column 109: hedge.max: 99999999999999999999; want a smaller number`,
 		}},
 		{"switch", `{"hedge": {"enabled": "on"}}`, []string{`line 1, column 23: hedge.enabled: "on"; want true or false`}},
 		{"statuses", `{"retry": {"statuses": [503, "off", 4e2]}}`, []string{
@@ -132,6 +134,9 @@ func TestParseErrors(t *testing.T) {
 			`line 2, column 2: timeout: unknown key; do you mean "timeouts"?`,
 			`line 2, column 29: zzz: unknown key; known here: breaker, budgets, deadline, deadline_header, hedge, in_flight, rate, retry, routes, stream, timeouts`,
 			`line 3, column 40: routes[0].retry.attempts: unknown key; do you mean "max_attempts"?`,
+		}},
+		{"short", `{"routes": [{"path": "/", "pattern": "/"}]}`, []string{
+			`line 1, column 14: routes[0].path: unknown key; known here: breaker, budgets, deadline, deadline_header, hedge, in_flight, name, pattern, rate, retry, stream, timeouts`,
 		}},
 		{"unlike in Go", `{"Deadline": "1s", "retry": {"MaxAttempts": 2, "max-delay": "1s"}}`, []string{
 			`line 1, column 2: Deadline: unknown key; do you mean "deadline"?`,
