@@ -29,9 +29,10 @@ import (
 // and a body that the caller abandons count as nothing.
 func CircuitBreaker(env *Env, id policy.StateID, b policy.Breaker) Layer {
 	b = policy.Defaults().With(policy.Settings{Breaker: b}).Breaker
-	return env.layer(rankBreaker, "", func(env *Env, next sender) sender {
-		states := statesOf(env, id, circuits)
-		states.set(policy.Settings{Breaker: b})()
+	env = env.ready()
+	states := statesOf(env, id, circuits)
+	states.set(policy.Settings{Breaker: b})()
+	return env.layer(rankBreaker, "", func(_ *Env, next sender) sender {
 		return &circuitBreaker{next: next, states: states, key: keyOf(b.Key)}
 	})
 }

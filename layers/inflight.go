@@ -19,9 +19,10 @@ import (
 // for one in the order of arrival if MaxWait allows it.
 func InFlight(env *Env, id policy.StateID, f policy.InFlight) Layer {
 	f = policy.Defaults().With(policy.Settings{InFlight: f}).InFlight
+	env = env.ready()
+	states := statesOf(env, id, slotSets)
+	states.set(policy.Settings{InFlight: f})()
 	return env.layer(rankInFlight, "", func(env *Env, next sender) sender {
-		states := statesOf(env, id, slotSets)
-		states.set(policy.Settings{InFlight: f})()
 		return &inFlight{env: env, next: next, states: states, key: keyOf(f.Key), maxWait: f.MaxWait}
 	})
 }

@@ -33,13 +33,14 @@ const MaxPause = time.Hour
 // a pause, by the Retry-After of a 429 or 503 or by saying that its limit is
 // used up, gets one from every budget of the send, of at most [MaxPause].
 func RateBudget(env *Env, budgets ...Budget) Layer {
+	env = env.ready()
+	list := make([]*budget, len(budgets))
+	for i, b := range budgets {
+		b.Rate = policy.Defaults().With(policy.Settings{Rate: b.Rate}).Rate
+		list[i] = env.budget(b)
+	}
 	return env.layer(rankRate, "", func(env *Env, next sender) sender {
-		l := &rateBudget{env: env, next: next}
-		for _, b := range budgets {
-			b.Rate = policy.Defaults().With(policy.Settings{Rate: b.Rate}).Rate
-			l.budgets = append(l.budgets, env.budget(b))
-		}
-		return l
+		return &rateBudget{env: env, next: next, budgets: list}
 	})
 }
 

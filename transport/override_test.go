@@ -206,6 +206,41 @@ func TestUpdateWithoutRoomForAView(t *testing.T) {
 }
 
 // TestUpdateUnderLoad: each call sees one policy as a whole.
+// TestUpdateBesideACompilation: a chain of the policy before, which is being made when
+// another takes its place, does not bring the old numbers back.
+func TestUpdateBesideACompilation(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		pol := func(n int) policy.Policy {
+			return settings(policy.Settings{
+				Rate: policy.Rate{PerSecond: float64(n), Burst: n}, InFlight: policy.InFlight{Max: n}, Breaker: policy.Breaker{Failures: n},
+			})
+		}
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(500).Forever())
+		var tr *transport.Transport
+		made := 0
+		tr = newTransport(t, c, up, pol(5), inner(func(next http.RoundTripper) http.RoundTripper {
+			if made++; made == 2 { // the chain of the second route
+				if err := tr.Update(pol(1)); err != nil {
+					t.Error(err)
+				}
+			}
+			return next
+		}))
+		wantStatus(t, get(t, c, tr), 500)
+		view, err := tr.With(policy.Settings{Retry: policy.Retry{Enabled: policy.Off}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		do(c, view, request(t, t.Context(), "POST", url, nil))
+		equal(t, "the burst", tr.Budgets()[0].Burst, 1)
+		equal(t, "the number of slots", tr.Slots()[0].Max, 1)
+		equal(t, "the state of the circuit", tr.Breakers()[0].State(), layers.StateOpen)
+		if r := do(c, tr, request(t, t.Context(), "POST", url, nil)); r.err == nil {
+			t.Errorf("one more failure was not enough: %+v", r)
+		}
+	})
+}
+
 func TestUpdateUnderLoad(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		up := clocktest.NewUpstream(t, c, clocktest.NoReply().Forever())
