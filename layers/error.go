@@ -64,7 +64,8 @@ const (
 	// ReasonMaxWait: the wait for a turn or a slot would be longer than its
 	// MaxWait.
 	ReasonMaxWait = "longest wait exceeded"
-	// ReasonCost: the request takes more units of a budget than its Burst.
+	// ReasonCost: the request takes more units of a budget than its Burst, or fewer than
+	// none.
 	ReasonCost = "cost above burst"
 	// ReasonCircuit: the breaker refuses calls to the origin for now.
 	ReasonCircuit = "circuit open"

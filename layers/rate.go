@@ -232,10 +232,11 @@ func (t *turns) claim(l *rateBudget, req *http.Request) *Error {
 }
 
 func tooDear(n int, burst string) *Error {
-	return &Error{
-		Layer: rankRate.String(), Phase: PhaseRate, Reason: ReasonCost,
-		Err: fmt.Errorf("the request costs %d of a budget whose burst is %s: raise Rate.Burst or lower its cost", n, burst),
+	err := fmt.Errorf("the request costs %d of a budget whose burst is %s: raise Rate.Burst or lower its cost", n, burst)
+	if n < 0 {
+		err = fmt.Errorf("the request costs %d of a budget: Rate.Cost has to return 0 or more", n)
 	}
+	return &Error{Layer: rankRate.String(), Phase: PhaseRate, Reason: ReasonCost, Err: err}
 }
 
 // lockOrder is the same everywhere. What another store shares is not locked,

@@ -187,7 +187,7 @@ type Rate struct {
 	// time left. Off: no wait, what has no turn at once is refused.
 	MaxWait time.Duration
 	// Cost says how many units a request takes. Nil inherits; the default is
-	// one.
+	// one. A request that takes 0 waits for nothing, a pause included.
 	Cost func(*http.Request) int
 	// Key says which requests share a bucket. Nil inherits; the default is
 	// [ByOrigin].

@@ -248,6 +248,8 @@ func TestCost(t *testing.T) {
 		e := wantError(t, get(t, c, tr).err)
 		has(t, e.Error(), "costs 11 of a budget whose burst is 10")
 		equal(t, "what was sent", e.Sent, layers.Unsent)
+		cost = -1
+		has(t, wantError(t, get(t, c, tr).err).Error(), "costs -1 of a budget: Rate.Cost has to return 0 or more")
 		cost = 0
 		wantTook(t, get(t, c, tr), 0)
 	})
