@@ -7,7 +7,7 @@ import "bytes"
 //
 // The type in the payload counts, and the name of the event only where there is
 // none. New types are announced to come; an unknown one resets nothing.
-var anthropic = &dialect{"anthropic", []framing{framingSSE}, classAnthropic}
+var anthropic = &dialect{"anthropic", []framing{framingSSE}, classAnthropic, true}
 
 func classAnthropic(e *event, _ *memory) verdict {
 	typ := e.name

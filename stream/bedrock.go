@@ -4,7 +4,7 @@ import "encoding/base64"
 
 // bedrock is InvokeModelWithResponseStream and ConverseStream of Amazon Bedrock.
 // https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html
-var bedrock = &dialect{"bedrock", []framing{framingEventStream}, classBedrock}
+var bedrock = &dialect{"bedrock", []framing{framingEventStream}, classBedrock, false}
 
 func classBedrock(e *event, m *memory) verdict {
 	if e.form == exception {

@@ -2,7 +2,7 @@ package stream
 
 // cohere is the chat API, version 2.
 // https://docs.cohere.com/v2/reference/chat-stream
-var cohere = &dialect{"cohere", []framing{framingSSE}, classCohere}
+var cohere = &dialect{"cohere", []framing{framingSSE}, classCohere, true}
 
 func classCohere(e *event, _ *memory) verdict {
 	typ := e.name

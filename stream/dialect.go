@@ -11,6 +11,7 @@ type dialect struct {
 	// framings are what it streams as. In any other, an answer is in one piece.
 	framings []framing
 	class    func(*event, *memory) verdict
+	typed    bool // each event has a type, which says whether it is a finish
 }
 
 var dialects = []*dialect{anthropic, bedrock, cohere, gemini, ollama, openAIChat, openAIResponses}

@@ -13,8 +13,9 @@ import (
 // event of class [Finish], [Terminal] or [Failure]. It unwraps to
 // [io.ErrUnexpectedEOF] and is not a timeout. Where an end cannot be told from a
 // truncation it is none: right after an event that is longer than what is kept
-// of one, since its finish may be in what is lost, and after one whole JSON value
-// without content, which is the answer to another request than for a stream.
+// of one, since its finish may be in what is lost, unless its type says that it
+// has none, and after one whole JSON value without content, which is the answer to
+// another request than for a stream.
 var ErrTruncated error = fmt.Errorf("stream ended before it was finished: %w", io.ErrUnexpectedEOF)
 
 // A StallKind names the limit that a stream has exceeded.

@@ -27,6 +27,7 @@ type event struct {
 	name, data []byte
 	cut        bool // data is a prefix
 	sets       bool // SSE: an id or a delay comes with it
+	typed      bool // it has a type that is known, whatever is lost of it
 	form       form
 }
 

@@ -2,7 +2,7 @@ package stream
 
 // gemini is streamGenerateContent of Gemini and Vertex AI, as server-sent events
 // and as one JSON array. https://ai.google.dev/api/generate-content
-var gemini = &dialect{"gemini", []framing{framingSSE, framingJSONArray}, classGemini}
+var gemini = &dialect{"gemini", []framing{framingSSE, framingJSONArray}, classGemini, false}
 
 func classGemini(e *event, _ *memory) verdict {
 	v := verdict{class: Lifecycle}

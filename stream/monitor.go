@@ -365,7 +365,7 @@ func (m *Monitor) piece(k pieceKind, raw []byte, e *event) {
 	switch k {
 	case whole:
 		keepalive = m.event(e) == Keepalive && !e.sets // which a client needs to resume
-		if e.cut && raw != nil {                       // else it is not whole
+		if e.cut && !e.typed && raw != nil {           // else it is not whole
 			m.unclear = true
 		}
 	case comment, idle:
@@ -386,16 +386,21 @@ func (m *Monitor) piece(k pieceKind, raw []byte, e *event) {
 	}
 }
 
-// strange makes the stream opaque once an event is longer than what is kept of one:
-// no more can be learnt of it, though it may be a long way to its end, such as that
-// of a document which is one JSON value.
+// strange makes the stream opaque once an event is longer than what is kept of one,
+// and that shows no dialect: no more can be learnt of it, though it may be a long way
+// to its end, such as that of a document which is one JSON value.
 func (m *Monitor) strange(k pieceKind, raw []byte) {
 	if k != partial {
 		m.unread = 0
 		return
 	}
-	m.unread += uint32(len(raw))
-	m.opaque = m.unread > maxPrefix
+	if m.unread += uint32(len(raw)); m.unread <= maxPrefix {
+		return
+	}
+	if f, ok := m.framer.(*sse); ok { // where long ones may be no content
+		m.dialect, _ = detect(m.framing, f.held())
+	}
+	m.opaque = m.dialect == nil
 }
 
 // pass lets bytes through that are not looked at.
@@ -461,6 +466,7 @@ func (m *Monitor) class(e *event) verdict {
 		return verdict{}
 	}
 	v := m.dialect.class(e, &m.memory)
+	e.typed = m.dialect.typed && v.known
 	if v.class == Content && v.to > 0 && !e.cut {
 		m.template.learn(e, &v)
 	}

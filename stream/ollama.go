@@ -2,7 +2,7 @@ package stream
 
 // ollama is the API of Ollama: chat, generate, and the pulling of models.
 // https://github.com/ollama/ollama/blob/main/docs/api.md
-var ollama = &dialect{"ollama", []framing{framingNDJSON, framingJSONArray}, classOllama}
+var ollama = &dialect{"ollama", []framing{framingNDJSON, framingJSONArray}, classOllama, false}
 
 func classOllama(e *event, m *memory) verdict {
 	v := verdict{class: Lifecycle}

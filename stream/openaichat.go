@@ -7,7 +7,7 @@ import (
 // openAIChat is the chat completions API and its many relatives: Azure, Mistral,
 // Groq, Together, DeepSeek, xAI, OpenRouter, vLLM, llama.cpp, and the older
 // completions API. https://platform.openai.com/docs/api-reference/chat-streaming
-var openAIChat = &dialect{"openai-chat", []framing{framingSSE}, classOpenAIChat}
+var openAIChat = &dialect{"openai-chat", []framing{framingSSE}, classOpenAIChat, false}
 
 func classOpenAIChat(e *event, m *memory) verdict {
 	if isDone(e.data) {

@@ -4,7 +4,7 @@ import "bytes"
 
 // openAIResponses is the responses API.
 // https://platform.openai.com/docs/api-reference/responses-streaming
-var openAIResponses = &dialect{"openai-responses", []framing{framingSSE}, classOpenAIResponses}
+var openAIResponses = &dialect{"openai-responses", []framing{framingSSE}, classOpenAIResponses, true}
 
 func classOpenAIResponses(e *event, m *memory) verdict {
 	if isDone(e.data) {

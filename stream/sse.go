@@ -79,7 +79,7 @@ func (f *sse) write(chunk []byte, s sink) {
 			f.event.data, f.event.cut = prefix(value(line, len("data")))
 			i = lf + 2
 			s.piece(whole, chunk[from:i], &f.event)
-			f.event.data, f.event.cut, f.block.comments = nil, false, false
+			f.event, f.block.comments = event{}, false
 			from = i
 			continue
 		}
@@ -147,6 +147,16 @@ func (f *sse) end(s sink) {
 		f.buf.free()
 		f.buf = nil
 	}
+}
+
+// held returns what is kept of the event that is not over.
+func (f *sse) held() *event {
+	e := f.event
+	if f.inLine() && isData(f.buf.line) && !f.block.hasData {
+		e.data, _ = prefix(value(f.buf.line, len("data")))
+	}
+	e.cut = true
+	return &e
 }
 
 // between reports whether no line and no block is unfinished.

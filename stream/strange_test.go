@@ -39,6 +39,22 @@ func TestLongDocuments(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
+	t.Run("one that has shown it, and is no content", func(t *testing.T) {
+		for _, head := range []string{
+			`data: {"type":"response.created","response":{"instructions":"`,
+			"event: response.created\n" + `data: {"response":{"instructions":"`,
+			"event: response.created\n" + `data: {"response":` + "\n" + `data: {"instructions":"`,
+		} {
+			m := begun(l)
+			come(m, head+part, s)
+			come(m, part, s)
+			come(m, "\"}}\n\n", s)
+			if got := m.Stats(); got.Dialect != "openai-responses" || m.Began() || got.Lifecycles != 1 {
+				t.Errorf("%s: %+v", head, got)
+			}
+			stalls(t, m, StallFirstContent, 2*s)
+		}
+	})
 	t.Run("many short keepalives are no document", func(t *testing.T) {
 		m := begun(l)
 		for range maxPrefix / 10 {

@@ -29,6 +29,11 @@ func TestUnclearEnds(t *testing.T) {
 		{"gemini", "sse", "data: " + image[:len(image)-9], ErrTruncated},
 		{"gemini", "json-array", image[:len(image)-9], ErrTruncated},
 		{"ollama", "ndjson", `{"message":{"content":"` + long, ErrTruncated},
+		// It was not there either if the type says so, which comes first.
+		{"openai-responses", "sse", `data: {"type":"response.created","response":{"instructions":"` + long + `"}}` + "\n\n", ErrTruncated},
+		{"openai-responses", "sse", "event: response.created\n" + `data: {"response":{"instructions":"` + long + `"}}` + "\n\n", ErrTruncated},
+		{"anthropic", "sse", `data: {"type":"content_block_start","content_block":{"type":"x","content":"` + long + `"}}` + "\n\n", ErrTruncated},
+		{"cohere", "sse", `data: {"type":"content-delta","delta":{"message":{"content":{"text":"` + long + `"}}}}` + "\n\n", ErrTruncated},
 		// What a model's other endpoints answer is in one piece.
 		{"gemini", "json-array", `{"totalTokens": 3}`, io.EOF},
 		{"ollama", "json-array", "{\"embeddings\":[[0.1]]}\n", io.EOF},
