@@ -55,9 +55,7 @@ func classInvoke(s *scanner, m *memory) verdict {
 		}
 		return v
 	}
-	v := classModel(inner, m)
-	v.known = !v.bad
-	return v
+	return classModel(inner, m)
 }
 
 // classModel classes an event of any family of models.
@@ -119,6 +117,7 @@ func classModel(e *event, m *memory) verdict {
 	case !known && !finished:
 		v.content(text)
 	}
+	v.known = v.known || known || finished
 	if finished && v.class < Finish {
 		v.class = Finish
 	}

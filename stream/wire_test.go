@@ -69,7 +69,7 @@ func TestWires(t *testing.T) {
 
 // The words of an agent are no stream of a model: they have no finish.
 func TestAgents(t *testing.T) {
-	for _, words := range []string{"Hello", `{"answer": `} {
+	for _, words := range []string{"Hello", `{"answer": `, `{"answer": 1}`, `{"type": "answer"}`} {
 		m := new(Monitor)
 		m.Start(&Limits{})
 		m.Answered(header("eventstream"), 0)
