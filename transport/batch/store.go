@@ -68,7 +68,8 @@ func target(path string) string {
 			break
 		}
 		if !filepath.IsAbs(to) {
-			to = filepath.Join(filepath.Dir(path), to)
+			folder, _ := filepath.Split(path) // not Join, for which a/.. is nothing, also if a is a link
+			to = folder + to
 		}
 		path = to
 	}

@@ -75,6 +75,33 @@ func TestFileByLink(t *testing.T) {
 	}
 }
 
+// What a link leads to is counted from where it lies, also behind a link to its folder.
+func TestFileByLinkInLinkedFolder(t *testing.T) {
+	volume, job := t.TempDir(), t.TempDir()
+	state := filepath.Join(volume, "a", "state")
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{
+		filepath.Join(job, "state"): state, filepath.Join(state, "cursor"): filepath.Join("..", "cursor"),
+	} {
+		if err := os.Symlink(to, link); err != nil {
+			t.Skip(err)
+		}
+	}
+	store := batch.File(filepath.Join(job, "state", "cursor"))
+	if _, err := store.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if err := store.Save(t.Context(), []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(volume, "a", "cursor")); string(got) != "x" {
+		t.Errorf("the file has %q, %v", got, err)
+	}
+}
+
 // Only one job at a time has the file, in one process or in two.
 func TestFileInUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cursor")
