@@ -149,10 +149,10 @@ type Breaker struct {
 	draw   float64 // that spreads the next open time, drawn ahead; negative: used up
 	failed bool    // the engine counts a failure
 	window window
-	done   func(error)    // ends the half-open state
-	probes []*Pass        // under way
-	good   int            // that succeeded
-	again  func() Circuit // in its place, since it made room for others; nil: it has not
+	done   func(error)             // ends the half-open state
+	probes []*Pass                 // under way
+	good   int                     // that succeeded
+	again  func(anew bool) Circuit // in its place, since it made room for others; nil: it has not
 
 	said    State // what was told last
 	changes []change
@@ -424,11 +424,11 @@ func (b *Breaker) expire(now instant) (expired bool) {
 // Settle implements Settler.
 func (b *Breaker) Settle(ctx context.Context, p *Pass, v Verdict) {
 	b.mu.Lock()
-	if again := b.again; again != nil && v == VerdictFailure && !p.settled {
+	if again := b.again; again != nil && v != VerdictNeutral && !p.settled && p.era == b.era {
 		p.settled = true
 		b.mu.Unlock()
-		if heir, ok := again().(*Breaker); ok {
-			heir.blame(ctx)
+		if heir, ok := again(v == VerdictFailure).(*Breaker); ok {
+			heir.hear(ctx, v)
 		}
 		return
 	}
@@ -447,16 +447,16 @@ func (b *Breaker) Settle(ctx context.Context, p *Pass, v Verdict) {
 }
 
 // madeRoom implements leaver.
-func (b *Breaker) madeRoom(again func() Circuit) {
+func (b *Breaker) madeRoom(again func(anew bool) Circuit) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.again = again
 }
 
-// blame counts a failure of which another circuit of the key was told.
-func (b *Breaker) blame(ctx context.Context) {
+// hear counts what another circuit of the key was told.
+func (b *Breaker) hear(ctx context.Context, v Verdict) {
 	if era := b.calm.Load(); era >= 0 {
-		b.Settle(ctx, &Pass{era: int(era)}, VerdictFailure)
+		b.Settle(ctx, &Pass{era: int(era)}, v)
 	}
 }
 

@@ -40,3 +40,31 @@ func TestProbeReadmitted(t *testing.T) {
 	}
 	t.Error("no probe is ever admitted again")
 }
+
+// TestResultOfAnEarlierState: a circuit that made room passes on no more than it would
+// have counted.
+func TestResultOfAnEarlierState(t *testing.T) {
+	c := clock.NewMock()
+	e := (&Env{Clock: c}).ready()
+	set := policy.Breaker{Failures: 1, Open: time.Second, OpenMax: time.Second, Probes: 1, OpenJitter: -1}
+	b, heir := newBreaker(e, stateKey{}, set), newBreaker(e, stateKey{}, set)
+	ctx := t.Context()
+	var old, trips, probe, last Pass
+	for _, p := range []*Pass{&old, &trips} {
+		b.Admit(ctx, false, p)
+	}
+	b.Settle(ctx, &trips, VerdictFailure)
+	c.Add(time.Second)
+	b.Admit(ctx, false, &probe)
+	b.Settle(ctx, &probe, VerdictSuccess)
+	b.Admit(ctx, false, &last)
+	b.madeRoom(func(bool) Circuit { return heir })
+	b.Settle(ctx, &old, VerdictFailure)
+	if _, open := heir.Open(); open {
+		t.Error("what was sent before the circuit opened and closed opens the next")
+	}
+	b.Settle(ctx, &last, VerdictFailure)
+	if _, open := heir.Open(); !open {
+		t.Error("what was sent since does not open it")
+	}
+}

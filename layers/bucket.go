@@ -23,10 +23,10 @@ type bucket struct {
 
 	mu     sync.Mutex
 	engine *rate.Limiter
-	pooled bool          // it is the overflow state of a set
-	again  func() Bucket // in its place, since it made room for others; nil: it has not
-	credit float64       // tokens beyond the engine's: those given back
-	paused instant       // no turn before this
+	pooled bool                   // it is the overflow state of a set
+	again  func(anew bool) Bucket // in its place, since it made room for others; nil: it has not
+	credit float64                // tokens beyond the engine's: those given back
+	paused instant                // no turn before this
 	queue  queue[*turn]
 	queued int // what those in the queue cost that have not booked
 }
@@ -298,11 +298,11 @@ func (b *bucket) lower(at time.Time, most float64) {
 // now. What one server asks for holds up nobody else's keys.
 func (b *bucket) Pause(end time.Time) {
 	if again := b.pause(end); again != nil {
-		again().Pause(end)
+		again(true).Pause(end)
 	}
 }
 
-func (b *bucket) pause(end time.Time) (again func() Bucket) {
+func (b *bucket) pause(end time.Time) (again func(anew bool) Bucket) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now, until := b.env.now(), b.env.instant(end)
@@ -317,7 +317,7 @@ func (b *bucket) pause(end time.Time) (again func() Bucket) {
 }
 
 // madeRoom implements leaver.
-func (b *bucket) madeRoom(again func() Bucket) {
+func (b *bucket) madeRoom(again func(anew bool) Bucket) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.again = again

@@ -181,12 +181,15 @@ func (k *keyed[T]) add(key stateKey) T {
 	return e.state
 }
 
-// at returns the state of a key.
-func (k *keyed[T]) at(key stateKey) T {
+// at returns the state of a key, or nil if there is none and none is to be made.
+func (k *keyed[T]) at(key stateKey, anew bool) (state T) {
 	if e, ok := k.live.Load(key); ok {
 		return e.(*kept[T]).state // Nothing else is stored.
 	}
-	return k.add(key)
+	if anew {
+		state = k.add(key)
+	}
+	return state
 }
 
 // without returns the state of a key for which there is no room: the overflow
@@ -235,14 +238,17 @@ func (k *keyed[T]) put(at int, e *kept[T]) bool {
 	k.live.Delete(old.key)
 	k.ring[at] = e
 	if s, ok := any(old.state).(leaver[T]); ok {
-		s.madeRoom(func() T { return k.at(old.key) })
+		s.madeRoom(func(anew bool) T { return k.at(old.key, anew) })
 	}
 	return true
 }
 
 // leaver is a state that may be told something after it made room for others, by a
-// send that was under way, and passes it on to the state that its key has again.
-type leaver[T any] interface{ madeRoom(again func() T) }
+// send that was under way, and passes it on to the state that its key has again, or
+// that is made for it.
+type leaver[T any] interface {
+	madeRoom(again func(anew bool) T)
+}
 
 // kept returns the states that are kept, the overflow state included.
 func (k *keyed[T]) kept() []*kept[T] {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -178,6 +179,44 @@ func TestFailureOfAKeyThatMadeRoom(t *testing.T) {
 		wg.Wait()
 		wantOpen(t, m.get("slow.example"), 10*time.Second)
 	})
+}
+
+// TestSuccessOfAKeyThatMadeRoom: nor are failures in a row between which one succeeded.
+func TestSuccessOfAKeyThatMadeRoom(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		m := newCrowd(t, c, policy.Settings{Breaker: policy.Breaker{Failures: 2}})
+		var sends atomic.Int32
+		m.answer = func(host string) *http.Response {
+			if host != "slow.example" {
+				return reply(200)
+			}
+			n := sends.Add(1)
+			c.Sleep(time.Duration(n+1) * time.Second)
+			return reply([]int{503, 200, 503, 503}[n-1])
+		}
+		m.get("first.example") // room is looked for behind it
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() { m.get("slow.example") })
+		}
+		c.Add(time.Second)
+		for i := range 2*full + 100 { // once around, as it was used twice
+			m.get(early(i))
+		}
+		c.Add(3500 * time.Millisecond) // three have come
+		equal(t, "how many circuits are open", m.opened(), 0)
+		wg.Wait()
+		equal(t, "how many are after two in a row", m.opened(), 1)
+	})
+}
+
+func (m *crowd) opened() (n int) {
+	for _, b := range m.tr.Breakers() {
+		if b.State() == layers.StateOpen {
+			n++
+		}
+	}
+	return n
 }
 
 // TestOverflowOfSlots: the same of slots.
