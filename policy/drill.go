@@ -114,17 +114,19 @@ func (d *drill) send(ready time.Duration, extra, hedge bool) (at time.Duration, 
 	return at, ""
 }
 
-// turn returns when there is a turn in each budget.
+// turn returns when there is a turn in each budget. Of those where it would come too
+// late, the slowest refuses.
 func (d *drill) turn(ready time.Duration) (at time.Duration, refused string) {
 	at = ready
+	var longest time.Duration
 	for _, b := range d.budgets {
 		wait := b.wait(ready)
-		if wait > 0 && (b.maxWait < 0 || b.maxWait > 0 && wait > b.maxWait || d.deadline > 0 && ready+wait >= d.deadline) {
-			return ready, fmt.Sprintf("%s %g has no turn for it before another %v", b.name, b.perSecond, wait)
-		}
 		at = max(at, ready+wait)
+		if wait > longest && (b.maxWait < 0 || b.maxWait > 0 && wait > b.maxWait || d.deadline > 0 && ready+wait >= d.deadline) {
+			longest, refused = wait, fmt.Sprintf("%s %g has no turn for it before another %v", b.name, b.perSecond, wait)
+		}
 	}
-	return at, ""
+	return at, refused
 }
 
 // slot returns when there is a slot, or when it is waited for no longer.

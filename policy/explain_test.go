@@ -235,3 +235,25 @@ func TestExplainsWhatIsSent(t *testing.T) {
 		}
 	}
 }
+
+// TestExplainIsSettled: of several budgets that have no turn in time, it names the
+// one that is to be waited for longest, as the call goes by, each time.
+func TestExplainIsSettled(t *testing.T) {
+	table := mustCompile(t, Policy{Settings: Settings{
+		Timeouts: Timeouts{Read: time.Second},
+		Budgets:  map[string]Rate{"a": {PerSecond: 0.01}, "b": {PerSecond: 0.002}, "c": {PerSecond: 0.004}, "d": {PerSecond: 0.005}},
+	}})
+	r := &http.Request{URL: &url.URL{Scheme: "http", Host: "a.test"}}
+	explain := func() string {
+		return table.LineURL("", r.URL).Explain(r, Settings{}, nil, func(*Resolved) []string { return nil }, 0).String()
+	}
+	first := explain()
+	if !strings.Contains(first, `the call ends without send 2: Budgets["b"].PerSecond 0.002 has no turn`) {
+		t.Error(first)
+	}
+	for range 20 {
+		if again := explain(); again != first {
+			t.Fatalf("%s\nand then\n%s", first, again)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -133,7 +134,7 @@ func (m *merged) mains(yield func(ref) bool) {
 	if !yield(failures) || !yield(perSecond) || !yield(slots) {
 		return
 	}
-	for name := range m.Budgets {
+	for _, name := range slices.Sorted(maps.Keys(m.Budgets)) {
 		if !yield(ref{perSecond.field, true, name}) {
 			return
 		}
