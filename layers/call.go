@@ -524,7 +524,7 @@ func (c *Call) finish(o outcome) {
 		return
 	}
 	c.done = true
-	if e, ours := o.err.(*Error); ours && c.first.seldom().reason == "" { //nolint:errorlint // Only the outermost is of this call.
+	if e, ours := o.err.(*Error); ours && e.Reason != "" { //nolint:errorlint // Only the outermost is of this call.
 		c.setReason(e.Reason)
 	}
 	c.endContext()
