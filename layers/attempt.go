@@ -352,13 +352,9 @@ func (a *attempt) abort() {
 	o := outcome{status: int(a.status), err: a.expired}
 	// Nobody waited on the server, or the deadline was not the policy's.
 	o.abandoned = a.expired.Phase == PhaseDeadline && (idle || a.expired.Owner == OwnerJob)
-	if a.expired.superseded() {
-		o.err, o.abandoned = nil, true
-	}
-	expired := a.expired
 	a.call.mu.Unlock()
 	a.abandonDial()
-	a.stop(expired)
+	a.stop(o.err)
 	for ; upload != nil; upload = upload.prev {
 		upload.abort()
 	}
@@ -407,6 +403,9 @@ func (a *attempt) close(o outcome) {
 	}
 	final, longest, told := a.final, a.seldom().longest, a.told
 	o.foreign = o.foreign || !a.counted // the answer of a layer of the user's
+	if e, ours := o.err.(*Error); ours && e.superseded() { //nolint:errorlint // Only the outermost is of this attempt.
+		o.err, o.abandoned = nil, true // nobody but us wanted no more of it
+	}
 	c.mu.Unlock()
 	a.slot.ended(a, o)
 	a.pass.ended(a, o)

@@ -121,13 +121,8 @@ func (b *body) end(err error) {
 	}
 	own := b.a.givenUp()
 	b.a.call.mu.Lock()
-	superseded := b.a.expired != nil && b.a.expired.superseded()
 	given := own != nil || b.a.dropped || b.a.expired != nil && b.a.expired.Owner == OwnerJob || b.shut.Load()
 	b.a.call.mu.Unlock()
-	if superseded { // nobody but us wanted no more of it
-		b.ended(outcome{status: int(b.status), abandoned: true})
-		return
-	}
 	b.ended(outcome{status: int(b.status), err: err, abandoned: given})
 }
 

@@ -301,7 +301,7 @@ func (l *inFlight) wait(a *attempt, s Slots) error {
 		began = never
 	}
 	begin()
-	defer func() { over() }()
+	defer over()
 	p := s.Join(a.order())
 	defer func() { p.Leave() }() // which does nothing once it is taken
 	for had := a.turns.held; ; {

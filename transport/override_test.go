@@ -205,7 +205,6 @@ func TestUpdateWithoutRoomForAView(t *testing.T) {
 	})
 }
 
-// TestUpdateUnderLoad: each call sees one policy as a whole.
 // TestUpdateBesideACompilation: a chain of the policy before, which is being made when
 // another takes its place, does not bring the old numbers back.
 func TestUpdateBesideACompilation(t *testing.T) {
@@ -241,6 +240,7 @@ func TestUpdateBesideACompilation(t *testing.T) {
 	})
 }
 
+// TestUpdateUnderLoad: each call sees one policy as a whole.
 func TestUpdateUnderLoad(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		up := clocktest.NewUpstream(t, c, clocktest.NoReply().Forever())

@@ -3,6 +3,7 @@ package transport_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -99,6 +100,19 @@ func TestSeenReason(t *testing.T) {
 	})
 }
 
+// TestSeenLaterReason: a body that fails after the last send was answered does so for
+// a reason of its own.
+func TestSeenLaterReason(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503), clocktest.Reply(503).Chunks(clocktest.Chunk{After: time.Hour}))
+		w := newLogged(t, c, up, policy.Settings{Deadline: 5 * time.Second, Retry: policy.Retry{MaxAttempts: 2, BaseDelay: policy.Off}})
+		r := get(t, c, w)
+		equal(t, "the reason", wantError(t, r.err).Reason, layers.ReasonDeadline)
+		equal(t, "the reason of the call", r.call(t).Reason(), layers.ReasonDeadline)
+		equal(t, "the reason of the trace", w.traces[0].Reason, layers.ReasonDeadline)
+	})
+}
+
 // TestSeenHops: a redirect hop that the first send answered needed no other.
 func TestSeenHops(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
@@ -190,6 +204,36 @@ func TestSeenDrained(t *testing.T) {
 	})
 }
 
+// TestSeenWithin: a layer of the user's sees that an answer is read no longer, which is
+// no timeout, and what a deadline interrupted.
+func TestSeenWithin(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		var read, cause error
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503).Chunks(clocktest.Chunk{After: time.Hour}), clocktest.Reply(200), clocktest.NoReply())
+		s := settings(policy.Settings{Deadline: 5 * time.Second, Retry: policy.Retry{BaseDelay: policy.Off}})
+		tr := newTransport(t, c, up, s, inner(around(func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(r)
+			if cause = context.Cause(r.Context()); err == nil && resp.StatusCode == 503 {
+				body := resp.Body
+				resp.Body = struct {
+					io.Reader
+					io.Closer
+				}{readerFunc(func(p []byte) (n int, err error) {
+					n, read = body.Read(p)
+					return n, read
+				}), body}
+			}
+			return resp, err
+		})))
+		wantStatus(t, get(t, c, tr), 200)
+		e := wantError(t, read)
+		equal(t, "whether it is a timeout", e.Timeout(), false)
+		equal(t, "what ended the body", fmt.Sprint(e.Layer, " ", e.Phase, " ", errors.Is(e, layers.ErrSuperseded)), "retry read true")
+		get(t, c, tr)
+		has(t, wantError(t, cause).Error(), "in phase read of attempt 1")
+	})
+}
+
 // sendsOf lists the sends of a trace.
 func sendsOf(t layers.Trace) string {
 	var list []string
@@ -211,6 +255,34 @@ func TestSeenOutrun(t *testing.T) {
 			w := newLogged(t, c, up, policy.Settings{Hedge: policy.Hedge{Delay: time.Second, Max: 2}})
 			wantStatus(t, get(t, c, w), 200)
 			equal(t, "the sends", sendsOf(w.traces[0]), "#1 0 "+layers.ErrOutrun.Error()+" #2 0 "+layers.ErrOutrun.Error()+" #3 200 <nil>")
+		})
+	}
+}
+
+// TestSeenOutrunWithin: a layer of the user's that reads the answer of a send sees so
+// too that another outran it.
+func TestSeenOutrunWithin(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Chunks(clocktest.Chunk{After: time.Minute}), clocktest.Reply(200))
+			up.HTTP2 = http2
+			seen := make(chan error, 2)
+			s := settings(policy.Settings{Hedge: policy.Hedge{Delay: time.Second}})
+			tr := newTransport(t, c, up, s, inner(around(func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+				resp, err := next.RoundTrip(r)
+				if err == nil {
+					_, err = io.ReadAll(resp.Body)
+					resp.Body.Close()
+					resp.Body = http.NoBody
+					seen <- err
+				}
+				return resp, err
+			})))
+			wantStatus(t, get(t, c, tr), 200)
+			equal(t, "the winner's", <-seen, nil)
+			if err := <-seen; !errors.Is(err, layers.ErrOutrun) {
+				t.Errorf("the other ended in %v", err)
+			}
 		})
 	}
 }
