@@ -403,6 +403,7 @@ func (a *attempt) close(o outcome) {
 	}
 	final, longest, told := a.final, a.seldom().longest, a.told
 	o.foreign = o.foreign || !a.counted // the answer of a layer of the user's
+
 	if e, ours := o.err.(*Error); ours && e.superseded() { //nolint:errorlint // Only the outermost is of this attempt.
 		o.err, o.abandoned = nil, true // nobody but us wanted no more of it
 	}
