@@ -198,7 +198,7 @@ func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
 	}
 	if prev := e.callBefore(req); prev != nil {
 		prev.mu.Lock()
-		c.start, c.hop = prev.start, &hop{prev, c.start, prev.acted() || !prev.safe && !keepsMethod(req.Response)}
+		c.start, c.hop = prev.start, &hop{prev, c.start, prev.actedBy(req.Response)}
 		c.end = min(c.end, prev.end)
 		prev.mu.Unlock()
 	}
@@ -218,6 +218,24 @@ func (s *stage) begin(req *http.Request) (*Call, *http.Request, error) {
 // acted reports that a server has done something for a hop before this one that must
 // not be done twice.
 func (c *Call) acted() bool { return c.hop != nil && c.hop.acted }
+
+// actedBy reports the same of the hop that resp redirects to. The mutex must be held.
+func (c *Call) actedBy(resp *http.Response) bool {
+	return c.acted() || !c.safe && !keepsMethod(resp)
+}
+
+// Refuse closes the body of a request that a layer of that name cannot send, and
+// returns the error of its call. It is never sent again.
+func (e *Env) Refuse(layer string, req *http.Request, err error) *Error {
+	e.CloseBody(req)
+	refused := &Error{Layer: layer, Retryable: true, Reason: ReasonNotRetryable, Err: err, local: true, told: true}
+	if prev := e.callBefore(req); prev != nil {
+		prev.mu.Lock()
+		refused.Attempts, refused.Retryable = prev.Attempts(), !prev.actedBy(req.Response)
+		prev.mu.Unlock()
+	}
+	return refused
+}
 
 // callBefore returns the call whose redirect req follows. A request that another
 // has answered before is no hop, but a later call made of a copy.

@@ -106,10 +106,9 @@ var errNoURL = errors.New("the request has no URL")
 // RoundTrip implements http.RoundTripper. Behind it, every request has a URL.
 func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
-		s.env.CloseBody(req)
-		return nil, &Error{
-			Layer: s.rank.String(), Route: s.route, Retryable: true, Reason: ReasonNotRetryable, Err: errNoURL, local: true, told: true,
-		}
+		e := s.env.Refuse(s.rank.String(), req, errNoURL)
+		e.Route = s.route
+		return nil, e
 	}
 	if s.rank > rankOpen {
 		if a := attemptFrom(req.Context()); a != nil && a.call.env == s.env {

@@ -130,6 +130,27 @@ func TestRetryableHop(t *testing.T) {
 	}
 }
 
+// TestRefusedHop: the same of a hop that no chain can serve: a call's own settings may
+// fit one route, and not another.
+func TestRefusedHop(t *testing.T) {
+	for _, test := range []struct {
+		method   string
+		redirect int
+		want     bool
+	}{{"POST", 303, false}, {"POST", 307, true}, {"PUT", 303, true}} {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			up := clocktest.NewUpstream(t, c, clocktest.Reply(test.redirect).Header("Location", "/next"))
+			tr := newTransport(t, c, up, policy.Policy{Routes: []policy.Route{{Pattern: "/next", Settings: policy.Settings{Deadline: time.Second}}}})
+			ctx := policy.WithOverride(t.Context(), policy.Settings{Timeouts: policy.Timeouts{Read: 20 * time.Second}})
+			_, err := tr.Client().Do(request(t, ctx, test.method, url, nil))
+			e := wantError(t, err)
+			equal(t, "the layer", e.Layer, "match")
+			equal(t, "the sends", e.Attempts, 1)
+			equal(t, "whether the call may be made again", e.Retryable, test.want)
+		})
+	}
+}
+
 // TestHopToAnotherRoute: a hop brings its route's deadline with it, but nothing
 // lifts the one that the call has.
 func TestHopToAnotherRoute(t *testing.T) {

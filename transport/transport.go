@@ -107,8 +107,7 @@ func (t *Transport) With(s policy.Settings) (*Transport, error) {
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	chain, err := t.chain(req)
 	if err != nil {
-		t.env.CloseBody(req)
-		return nil, &layers.Error{Layer: "match", Retryable: true, Reason: layers.ReasonNotRetryable, Err: err}
+		return nil, t.env.Refuse("match", req, err)
 	}
 	return chain.RoundTrip(req)
 }
