@@ -454,7 +454,7 @@ func suggest(key string, known []string) string {
 			continue
 		}
 		d := distance(plain, k)
-		if len(plain) > 3 && strings.Contains(k, plain) {
+		if len(plain) > 3 && strings.Contains(k, plain) || bytes.Equal(letters(plain), letters(k)) {
 			d = 1
 		}
 		if d < least {
@@ -468,6 +468,13 @@ func suggest(key string, known []string) string {
 		return "; known here: " + strings.Join(slices.Sorted(slices.Values(known)), ", ")
 	}
 	return fmt.Sprintf("; do you mean %q?", best)
+}
+
+// letters returns those of s in their order, so that swapped ones are no others.
+func letters(s string) []byte {
+	b := []byte(s)
+	slices.Sort(b)
+	return b
 }
 
 // homes names the sections that have a key, however its words are joined.

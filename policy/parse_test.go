@@ -138,6 +138,10 @@ func TestParseErrors(t *testing.T) {
 		{"short", `{"routes": [{"path": "/", "pattern": "/"}]}`, []string{
 			`line 1, column 14: routes[0].path: unknown key; known here: breaker, budgets, deadline, deadline_header, hedge, in_flight, name, pattern, rate, retry, stream, timeouts`,
 		}},
+		{"swapped", `{"rate": {"brust": 2}, "stream": {"gpa": "1s"}}`, []string{
+			`line 1, column 11: rate.brust: unknown key; do you mean "burst"?`,
+			`line 1, column 35: stream.gpa: unknown key; do you mean "gap"?`,
+		}},
 		{"unlike in Go", `{"Deadline": "1s", "retry": {"MaxAttempts": 2, "max-delay": "1s"}}`, []string{
 			`line 1, column 2: Deadline: unknown key; do you mean "deadline"?`,
 			`line 1, column 30: retry.MaxAttempts: unknown key; do you mean "max_attempts"?`,
