@@ -161,6 +161,7 @@ type rare struct {
 	again    *guard        // of the latest answer, if a layer of the user's asked again
 	lender   *attempt      // whose slot it shares
 	lost     bool          // perhaps it was received, and a layer of the user's may send again
+	anew     bool          // net/http began it again by itself: an answer is to the last only
 
 	// Of the first attempt, for its call.
 	reason string
@@ -470,7 +471,7 @@ func (a *attempt) failure(err error, r rank, proof bool) error {
 	}
 	switch {
 	case !proof || e.Sent != MaybeSent:
-	case !a.seldom().lost && (!a.gotConn && provenUnsent(err) || unprocessed(err)):
+	case !a.seldom().lost && (!a.gotConn && provenUnsent(err) || !a.seldom().anew && unprocessed(err)):
 		e.Sent, a.gotConn = Unsent, false
 	default:
 		a.mark().lost = true

@@ -3,6 +3,7 @@ package layers
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
@@ -16,9 +17,13 @@ type hooks struct {
 	trace httptrace.ClientTrace
 	a     atomic.Pointer[attempt] // whom they tell; nil: nobody
 
+	direct bool // they are net/http's own: no RoundTripper of others is between
+
 	// Under the mutex of the attempt's call.
 	taken bool            // the base has seen the trace
 	conns int             // that were asked for
+	got   int             // that were there
+	fresh int             // that were there, and new
 	idle  bool            // the connection was in the pool
 	wrote bool            // the request is written
 	dial  context.Context // that a dial looks for hooks in
@@ -38,7 +43,15 @@ func newHooks() *hooks {
 			}
 		},
 		GotConn: func(info httptrace.GotConnInfo) {
-			h.enter(phaseWrite, func(a *attempt) { a.conn, h.idle = info.Conn, info.WasIdle })
+			endless := false
+			h.enter(phaseWrite, func(a *attempt) {
+				if a.conn, h.idle = info.Conn, info.WasIdle; h.direct {
+					endless = h.begun(a, !info.Reused)
+				}
+			})
+			if endless {
+				h.end()
+			}
 		},
 		Wait100Continue: func() { h.enter(phaseRead, nil) },
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
@@ -58,6 +71,42 @@ func (h *hooks) enter(p phase, note func(*attempt)) {
 	}
 }
 
+// freshConns is on how many new connections net/http may begin a send. Over HTTP/2 it
+// begins anew, without a wait or an end, for as long as each answers with a GOAWAY, or
+// with a stream error PROTOCOL_ERROR, which proves nothing of what was done.
+const freshConns = 2
+
+var errAgain = errors.New("net/http would begin the request anew on one new connection after the other")
+
+// begun notes that net/http begins a on a connection, and reports whether that is
+// once too often. The mutex must be held.
+func (h *hooks) begun(a *attempt, fresh bool) (endless bool) {
+	if h.got++; h.got > 1 {
+		a.mark().anew = true
+	}
+	if fresh {
+		h.fresh++
+	}
+	return h.fresh > freshConns
+}
+
+// end ends a send that net/http begins once too often.
+func (h *hooks) end() {
+	a := h.a.Load()
+	if a == nil {
+		return
+	}
+	a.call.mu.Lock()
+	ends := !a.settled && a.expired == nil && phasePool <= a.phase && a.phase <= phaseRead
+	if ends {
+		a.expired = &Error{Layer: rankBase.String(), Phase: a.phase.name(), Sent: a.sent, Err: errAgain}
+	}
+	a.call.mu.Unlock()
+	if ends {
+		a.abort()
+	}
+}
+
 // trace sends req with hooks.
 //
 // A trace is a value of the context, under a key that httptrace keeps to
@@ -71,6 +120,11 @@ func (a *attempt) trace(next sender, req *http.Request) (*http.Response, error) 
 	if h == nil {
 		h = newHooks()
 	}
+	e, ok := next.(*edge)
+	if ok {
+		_, ok = e.next.(*http.Transport)
+	}
+	h.direct = ok
 	h.a.Store(a)
 	if traceKey == nil || req.Context() != context.Context(a) || listened(a.base) {
 		return next.send(a, req.WithContext(httptrace.WithClientTrace(req.Context(), &h.trace)))
@@ -84,7 +138,7 @@ func (a *attempt) trace(next sender, req *http.Request) (*http.Response, error) 
 	a.call.mu.Unlock()
 	if again {
 		h.a.Store(nil)
-		h.taken, h.conns, h.idle, h.wrote = false, 0, false, false
+		h.taken, h.conns, h.got, h.fresh, h.idle, h.wrote = false, 0, 0, 0, false, false
 		env.hooks.Put(h)
 	}
 	return resp, err

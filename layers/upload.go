@@ -17,6 +17,11 @@ import (
 // headers, in one segment, only if it knows its type.
 const smallBody = 64 << 10
 
+// uploadRead is the most that the base has of a body at once: what HTTP/1 asks for.
+// Over HTTP/2 it may ask for 16 times as much, and no hook tells of the frames
+// that a slow server takes one after the other.
+const uploadRead = 32 << 10
+
 // upload guards a request body: it times the gaps between its Reads for the
 // write phase, closes it once, and cuts the base off from it when the attempt
 // is aborted.
@@ -108,7 +113,7 @@ func (u *upload) Read(p []byte) (int, error) {
 		a.phaseDue = never
 	}
 	c.mu.Unlock()
-	n, err := u.src.Read(p)
+	n, err := u.src.Read(p[:min(len(p), uploadRead)])
 	c.mu.Lock()
 	u.reading = false
 	if u.rest -= int64(n); u.says && (u.rest < 0 || u.rest > 0 && err == io.EOF) {

@@ -501,8 +501,8 @@ func TestInnerSendsAgain(t *testing.T) {
 			took   time.Duration
 			sent   layers.Sent
 		}{
-			{"fine", clocktest.Reply(200).Pool(900*time.Millisecond).Connect(1900*time.Millisecond).ReadBody(50<<10, 2900*time.Millisecond).After(3900 * time.Millisecond).
-				Chunks(clocktest.Drip("0123456789", 1, 3900*time.Millisecond)...), "", (900 + 1900 + 2*2900 + 11*3900) * time.Millisecond, 0},
+			{"fine", clocktest.Reply(200).Pool(900*time.Millisecond).Connect(1900*time.Millisecond).ReadBody(25<<10, 2900*time.Millisecond).After(3900 * time.Millisecond).
+				Chunks(clocktest.Drip("0123456789", 1, 3900*time.Millisecond)...), "", (900 + 1900 + 4*2900 + 11*3900) * time.Millisecond, 0},
 			{"pool", clocktest.Reply(200).Pool(time.Hour), layers.PhasePool, time.Second, layers.MaybeSent},
 			{"connect", clocktest.Reply(200).Connect(time.Hour), layers.PhaseConnect, 2 * time.Second, layers.MaybeSent},
 			{"write", clocktest.NoReply().IgnoreBody(), layers.PhaseWrite, 3 * time.Second, layers.MaybeSent},

@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -271,6 +272,31 @@ func hooks(f func(trace *httptrace.ClientTrace, req *http.Request) (*http.Respon
 func hang(req *http.Request) (*http.Response, error) {
 	<-req.Context().Done()
 	return nil, context.Cause(req.Context())
+}
+
+// TestSlowUpload: a server that takes 4 KiB a second makes progress, however much
+// at once a base reads of the body: over HTTP/2 half a MiB, from one that takes large frames.
+func TestSlowUpload(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		const size = 1 << 20
+		base := hooks(func(h *httptrace.ClientTrace, req *http.Request) (*http.Response, error) {
+			h.GetConn("a:443")
+			h.GotConn(httptrace.GotConnInfo{})
+			for buf, err := make([]byte, size/2), error(nil); err == nil; {
+				var n int
+				n, err = req.Body.Read(buf)
+				c.Sleep(time.Duration(n) * time.Second / (4 << 10))
+			}
+			_, _ = closing(req, nil)
+			return &http.Response{StatusCode: 200, Body: http.NoBody}, req.Context().Err()
+		})
+		tr := newTransport(t, c, base, settings(policy.Settings{Deadline: time.Hour, Timeouts: policy.Timeouts{Write: 10 * time.Second}}))
+		r := do(c, tr, request(t, t.Context(), "POST", "https://a/", bytes.NewReader(make([]byte, size))))
+		wantTook(t, r, 256*time.Second)
+		if r.err != nil {
+			t.Error(r.err)
+		}
+	})
 }
 
 // TestHooksOutOfOrder: the hooks of net/http come late, twice or out of order.
