@@ -46,7 +46,8 @@ func (d *drill) race(ready time.Duration) (over time.Duration, refused string) {
 		return over, refused
 	}
 	due := d.sends[failed].at + d.delay
-	for left := d.hedges; left > 0; {
+	left, lacks := d.hedges, ""
+	for left > 0 {
 		at := due
 		if failed < len(d.sends) && d.sends[failed].end < at {
 			at = d.sends[failed].end
@@ -58,13 +59,16 @@ func (d *drill) race(ready time.Duration) (over time.Duration, refused string) {
 			break
 		}
 		if d.extra != nil && !d.extra.there(at) {
-			d.unsent = cmp.Or(d.unsent, noneLeft)
+			lacks = noneLeft // for now
 			continue
 		}
 		left--
 		due = at + d.delay
 		until, why := d.send(at, true, true)
 		over, d.unsent = max(over, until), cmp.Or(d.unsent, why)
+	}
+	if left > 0 {
+		d.unsent = cmp.Or(d.unsent, lacks)
 	}
 	return max(over, d.end()), ""
 }

@@ -124,6 +124,23 @@ func wantExplained(t *testing.T, c *clocktest.Clock, s policy.Settings, req *htt
 	}
 }
 
+// TestTimelineOfRetryBudget: a hedge that the retry budget has nothing for is not given
+// up, but sent once a send has failed.
+func TestTimelineOfRetryBudget(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		s := policy.Settings{
+			Retry:    policy.Retry{Enabled: policy.Off},
+			Timeouts: policy.Timeouts{Read: time.Second},
+			Hedge:    policy.Hedge{Delay: 10 * time.Millisecond, Max: 4},
+		}
+		req := request(t, t.Context(), "GET", url, nil)
+		wantExplained(t, c, s, req)
+		if text := newTransport(t, c, nil, settings(s)).Explain(req).String(); strings.Contains(text, "a hedge is not sent") {
+			t.Error(text)
+		}
+	})
+}
+
 // TestTimelinesOfRandomPolicies is TestTimelineIsWhatHappens for any settings and
 // requests. What happens at the very instant of something else is left out: no two
 // times are multiples, and there are no more hedges than come at different ones.
