@@ -125,20 +125,21 @@ func wantExplained(t *testing.T, c *clocktest.Clock, s policy.Settings, req *htt
 }
 
 // TestTimelineOfRetryBudget: a hedge that the retry budget has nothing for is not given
-// up, but sent once a send has failed.
+// up, but sent once a send has failed, if one does.
 func TestTimelineOfRetryBudget(t *testing.T) {
-	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
-		s := policy.Settings{
-			Retry:    policy.Retry{Enabled: policy.Off},
-			Timeouts: policy.Timeouts{Read: time.Second},
-			Hedge:    policy.Hedge{Delay: 10 * time.Millisecond, Max: 4},
-		}
-		req := request(t, t.Context(), "GET", url, nil)
-		wantExplained(t, c, s, req)
-		if text := newTransport(t, c, nil, settings(s)).Explain(req).String(); strings.Contains(text, "a hedge is not sent") {
-			t.Error(text)
-		}
-	})
+	for read, missing := range map[time.Duration]bool{time.Second: false, policy.Off: true} {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			s := policy.Settings{
+				Retry:    policy.Retry{Enabled: policy.Off},
+				Timeouts: policy.Timeouts{Read: read},
+				Hedge:    policy.Hedge{Delay: 10 * time.Millisecond, Max: 4},
+			}
+			req := request(t, t.Context(), "GET", url, nil)
+			wantExplained(t, c, s, req)
+			text := newTransport(t, c, nil, settings(s)).Explain(req).String()
+			equal(t, "the advice", strings.Contains(text, "a hedge is not sent: Retry.Budget is used up"), missing)
+		})
+	}
 }
 
 // TestTimelinesOfRandomPolicies is TestTimelineIsWhatHappens for any settings and
