@@ -73,8 +73,8 @@ type Timeouts struct {
 	Pool time.Duration
 	// Connect bounds DNS, TCP and TLS together. Default 10 s. Off: no bound.
 	Connect time.Duration
-	// Write bounds a gap without progress of the request body. Default 10 s.
-	// Off: no bound.
+	// Write bounds a gap without progress of the request body, of which one in
+	// memory of up to 64 KiB is written as a whole. Default 10 s. Off: no bound.
 	Write time.Duration
 	// Read bounds the wait for headers once the request is written, then each
 	// Read of the body. Default 30 s. Off: no bound.
