@@ -117,7 +117,7 @@ func classModel(e *event, m *memory) verdict {
 	case !known && !finished:
 		v.content(text)
 	}
-	v.known = v.known || known || finished
+	v.known = v.known || known
 	if finished && v.class < Finish {
 		v.class = Finish
 	}

@@ -452,6 +452,7 @@ func TestFailures(t *testing.T) {
 		{"anthropic", `{"type":"error","error":{"type":"invalid_request_error"}}`, "invalid_request_error", "", false, false},
 		{"openai-chat", `{"error":{"type":"server_error","code":503}}`, "server_error", "503", true, true},
 		{"openai-chat", `{"error":{"type":"x","code":"429"}}`, "x", "429", true, false},
+		{"openai-chat", `{"error":{"type":"tokens","code":"rate_limit_exceeded"}}`, "tokens", "rate_limit_exceeded", true, false},
 		{"openai-chat", `{"error":{"type":"x","code":501}}`, "x", "501", false, false},
 		{"openai-chat", `{"error":{"type":"insufficient_quota"}}`, "insufficient_quota", "", false, false},
 		{"openai-chat", `{"error":{"type":"upstream_error"}}`, "upstream_error", "", false, true},

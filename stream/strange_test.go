@@ -43,7 +43,7 @@ func TestLongDocuments(t *testing.T) {
 		for _, head := range []string{
 			`data: {"type":"response.created","response":{"instructions":"`,
 			"event: response.created\n" + `data: {"response":{"instructions":"`,
-			"event: response.created\n" + `data: {"response":` + "\n" + `data: {"instructions":"`,
+			`data: {"type":"response.created","response":` + "\n" + `data: {"instructions":"`,
 		} {
 			m := begun(l)
 			come(m, head+part, s)

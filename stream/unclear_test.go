@@ -41,6 +41,7 @@ func TestUnclearEnds(t *testing.T) {
 		{"ollama", "json-array", `{"message":{"content":"a"},"done":false}`, ErrTruncated},
 		{"ollama", "json-array", `{"message":{"content":""},"done":false}{"message":{}}`, ErrTruncated},
 		{"gemini", "json-array", `[{"usageMetadata":{}}`, ErrTruncated},
+		{"gemini", "json-array", `{"usageMetadata":{}}{"usageMetadata":`, ErrTruncated},
 		{"gemini", "json-array", "", ErrTruncated},
 	}
 	for _, tt := range tests {

@@ -53,6 +53,7 @@ func TestWires(t *testing.T) {
 		{"ollama", "ndjson", pull("a", "900") + pull("b", "10"), pull("b", "20"), Content, text},
 		{"bedrock", "eventstream", "", chunkOf("Hello there"), Content, text},
 		{"bedrock", "eventstream", "", chunkOf(`{"choices":[{"text":"a","stop_reason":"stop"}],"amazon-bedrock-invocationMetrics":{}}`), Finish, text},
+		{"bedrock", "eventstream", "", chunkOf(`{"choices":[],"error":{"code":500},"amazon-bedrock-invocationMetrics":{}}`), Failure, text},
 		{"bedrock", "eventstream", "", chunkOf(""), Lifecycle, text},
 	} {
 		m := new(Monitor)
