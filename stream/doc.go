@@ -36,7 +36,8 @@
 // If neither a dialect is known nor a Classify is given, because the stream is of
 // no kind that is built in, or still compressed, or because the answer came in one
 // piece as plain JSON, then every byte counts as content. [Stats] says so. As long
-// as no dialect is known, so do those of an event beyond its first 64 KiB.
+// as no dialect is known, so do those of one JSON value, or of one message of the AWS
+// event stream, beyond its first 64 KiB.
 //
 // # Errors
 //

@@ -386,21 +386,17 @@ func (m *Monitor) piece(k pieceKind, raw []byte, e *event) {
 	}
 }
 
-// strange makes the stream opaque once an event is longer than what is kept of one,
-// and that shows no dialect: no more can be learnt of it, though it may be a long way
-// to its end, such as that of a document which is one JSON value.
+// strange makes the stream opaque once an event that shows no dialect is longer than
+// what is kept of one: no more can be learnt of it, and it may be a long way to its
+// end, such as that of a document which is one JSON value. Server-sent events are of no
+// document, and one without end is silence.
 func (m *Monitor) strange(k pieceKind, raw []byte) {
-	if k != partial {
+	if k != partial || m.framing == framingSSE {
 		m.unread = 0
 		return
 	}
-	if m.unread += uint32(len(raw)); m.unread <= maxPrefix {
-		return
-	}
-	if f, ok := m.framer.(*sse); ok { // where long ones may be no content
-		m.dialect, _ = detect(m.framing, f.held())
-	}
-	m.opaque = m.dialect == nil
+	m.unread += uint32(len(raw))
+	m.opaque = m.unread > maxPrefix
 }
 
 // pass lets bytes through that are not looked at.

@@ -149,16 +149,6 @@ func (f *sse) end(s sink) {
 	}
 }
 
-// held returns what is kept of the event that is not over.
-func (f *sse) held() *event {
-	e := f.event
-	if f.inLine() && isData(f.buf.line) && !f.block.hasData {
-		e.data, _ = prefix(value(f.buf.line, len("data")))
-	}
-	e.cut = true
-	return &e
-}
-
 // between reports whether no line and no block is unfinished.
 func (f *sse) between() bool { return !f.inLine() && !f.inComment && !f.block.fields }
 
