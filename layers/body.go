@@ -57,6 +57,7 @@ func (a *attempt) wrapBody(from arrival, req *http.Request, resp *http.Response)
 		a.call.mu.Lock() // the attempt may be stopped just now
 		b.ReadCloser, b.a, b.status, b.answer = resp.Body, a, int16(resp.StatusCode), from.answer
 		b.whole = resp.ContentLength >= 0 || resp.Uncompressed
+		a.call.shared = a.call.shared || resp.ProtoMajor == 2
 		a.call.mu.Unlock()
 		resp.Body = b
 		if from.innermost {
@@ -143,15 +144,30 @@ func (b *body) Close() error {
 	if b.guard != nil {
 		b.guard.leave(b.a)
 	} else if b.over.Load() {
-		return b.ReadCloser.Close()
+		return b.closeUpstream()
 	}
 	// The body first: a pooled connection outlives a closed body, but not a
 	// cancelled request. HTTP/2 waits for the stream's end meanwhile.
 	_ = b.beginRead()
-	err := b.ReadCloser.Close()
+	err := b.closeUpstream()
 	_ = b.endRead()
 	b.ended(outcome{status: int(b.status), abandoned: true})
 	return err
+}
+
+// closeUpstream closes the body. Over HTTP/2, net/http tells the server of it, and
+// waits for as long as the socket takes nothing, past every deadline: it goes on by
+// itself then.
+func (b *body) closeUpstream() error {
+	c := b.a.call
+	c.mu.Lock()
+	shared := c.shared
+	c.mu.Unlock()
+	if !shared {
+		return b.ReadCloser.Close()
+	}
+	c.env.close(b.ReadCloser)
+	return nil
 }
 
 // timed reports that the Reads of b are the attempt's to time. The mutex must

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// closeGrace is how long a Close of the caller's body is waited for.
+// closeGrace is how long a Close is waited for that may block.
 const closeGrace = time.Millisecond
 
 // CloseBody closes the body of a request that goes no further, as whoever refuses it
@@ -20,8 +20,8 @@ func (e *Env) CloseBody(req *http.Request) {
 	}
 }
 
-// close closes a body of the caller's. One whose Close blocks, since it is stuck in
-// a Read, say, holds nobody up: it may answer long after the call has its outcome.
+// close closes a body of the caller's, or of a response over HTTP/2. One whose Close
+// blocks, since it is stuck in a Read, say, holds nobody up: it may answer long after the call has its outcome.
 // Others are over when close returns, since it waits for them to begin first.
 func (e *Env) close(body io.Closer) {
 	begun, closed, over := make(chan struct{}), make(chan any, 1), make(chan struct{})

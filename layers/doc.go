@@ -59,7 +59,7 @@
 // a lock, but that which makes the Reads of one guarded body follow one another:
 // a Classify that blocks holds up its Read, and no Close, limit or other call. No
 // goroutine or timer outlives a call, but one that waits in a Read of a caller's
-// request body that does not answer its Close, or in that Close: it ends when these
-// return. A body that is still being sent when its answer has ended is cut off 50 ms
-// later.
+// request body that does not answer its Close, in that Close, or in the Close of an
+// answer over HTTP/2 while the socket takes nothing: it ends when these return. A body
+// that is still being sent when its answer has ended is cut off 50 ms later.
 package layers

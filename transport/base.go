@@ -16,11 +16,10 @@ import (
 // MaxConnsPerHost, without touching a connection that another request was
 // handed (see [layers.DialContext]); and a dead HTTP/2 connection is found by
 // pings, at the latest 30 s after it went silent, instead of failing call after
-// call. While a write is stuck in the socket of an HTTP/2 connection, net/http
-// holds up the Close of a body on it that is not read to its end, past the
-// deadline: here for 30 s at most. Its own timeouts only bound what a finished
-// call leaves behind. It takes a MiB of response headers, where net/http takes
-// ten: a call may meet them in each of its sends.
+// call. Its own timeouts only bound what a finished call leaves behind, such as the
+// Close of a body over HTTP/2 while the socket takes nothing. It takes a MiB of
+// response headers, where net/http takes ten: a call may meet them in each of its
+// sends.
 //
 // Each call returns a transport, and so a connection pool, of its own. Change
 // its fields before the first use.

@@ -233,3 +233,60 @@ func TestSecondCloseOfAnUpload(t *testing.T) {
 		time.Sleep(time.Hour)
 	})
 }
+
+// stuckAnswer is the body of an answer that does not go on, and whose Close waits for
+// the connection.
+type stuckAnswer struct {
+	ctx  context.Context
+	free chan struct{}
+}
+
+func (b *stuckAnswer) Read([]byte) (int, error) {
+	<-b.ctx.Done()
+	return 0, b.ctx.Err()
+}
+
+func (b *stuckAnswer) Close() error {
+	<-b.free
+	return nil
+}
+
+// TestCloseOfAnAnswerBlocks: over HTTP/2, a Close may wait for the socket. It holds up
+// neither the caller, nor the next attempt, nor who waits for the slot.
+func TestCloseOfAnAnswerBlocks(t *testing.T) {
+	const ms = time.Millisecond
+	for name, test := range map[string]struct {
+		status       int
+		after, takes time.Duration // when the caller closes its answer, and how long it takes
+	}{
+		"closed early":              {status: 200, takes: ms},
+		"closed after the deadline": {status: 200, after: 3 * time.Second, takes: ms},
+		"given up for another":      {status: 503, after: time.Second + ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				free := make(chan struct{})
+				defer close(free)
+				sends := 0
+				tr := newTransport(t, c, layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					resp := &http.Response{StatusCode: 200, ProtoMajor: 2, ContentLength: -1, Header: http.Header{}, Body: http.NoBody, Request: req}
+					if sends++; sends == 1 {
+						resp.StatusCode, resp.Body = test.status, &stuckAnswer{req.Context(), free}
+					}
+					return resp, nil
+				}), settings(policy.Settings{Deadline: 2 * time.Second, Retry: noWait, InFlight: policy.InFlight{Max: 1}}))
+				resp, err := tr.RoundTrip(request(t, t.Context(), "GET", url, nil))
+				if err != nil {
+					t.Fatal(err)
+				}
+				equal(t, "the status", resp.StatusCode, 200)
+				time.Sleep(test.after - c.Elapsed())
+				began := c.Elapsed()
+				equal(t, "the end of the wait", began, test.after)
+				resp.Body.Close()
+				equal(t, "the Close took", c.Elapsed()-began, test.takes)
+				wantStatus(t, get(t, c, tr), 200)
+			})
+		})
+	}
+}
