@@ -18,6 +18,7 @@ import (
 // explanation says so, and given up then.
 func TestTimelineIsWhatHappens(t *testing.T) {
 	second := time.Second
+	steady := policy.Retry{MaxAttempts: 5, BaseDelay: 1500 * time.Millisecond, MaxDelay: 1500 * time.Millisecond}
 	for name, s := range map[string]policy.Settings{
 		"defaults":          {},
 		"all attempts fit":  {Timeouts: policy.Timeouts{Read: 5 * second}},
@@ -43,6 +44,9 @@ func TestTimelineIsWhatHappens(t *testing.T) {
 		"a window too long": {Breaker: policy.Breaker{Ratio: 0.5, MinRequests: 2, Window: second}, Timeouts: policy.Timeouts{Read: 3 * second}},
 		"a probe":           {Breaker: policy.Breaker{Failures: 1, Open: 100 * time.Millisecond}, Timeouts: policy.Timeouts{Read: 50 * time.Millisecond}, Retry: policy.Retry{MaxAttempts: 5}},
 		"a probe, given up": {Breaker: policy.Breaker{Failures: 1, Open: 100 * time.Millisecond}, Timeouts: policy.Timeouts{Read: second}},
+		"opened for longer": {Breaker: policy.Breaker{Failures: 1, Open: second, OpenJitter: policy.Off}, Timeouts: policy.Timeouts{Read: second / 2}, Retry: steady},
+		"but not for long":  {Breaker: policy.Breaker{Failures: 1, Open: second, OpenMax: 1400 * time.Millisecond, OpenJitter: policy.Off}, Timeouts: policy.Timeouts{Read: second / 2}, Retry: steady},
+		"its jitter":        {Breaker: policy.Breaker{Failures: 1, Open: second, OpenMax: second, OpenJitter: 0.6}, Timeouts: policy.Timeouts{Read: second / 2}, Retry: steady},
 		"no hedge probes":   {Breaker: policy.Breaker{Failures: 1, Open: 100 * time.Millisecond}, Timeouts: policy.Timeouts{Read: 5 * second}, Hedge: policy.Hedge{Delay: 2 * second}},
 
 		"turns":                {Rate: policy.Rate{PerSecond: 0.25}, Timeouts: policy.Timeouts{Read: second}},
