@@ -54,16 +54,31 @@ func (a *attempt) wrapBody(from arrival, req *http.Request, resp *http.Response)
 		if !from.innermost || from.answer > 1 {
 			b = &body{outer: !from.innermost}
 		}
+		upstream := resp.Body
+		if resp.ProtoMajor == 2 && from.innermost {
+			upstream = muxed{upstream, a.call.env}
+		}
 		a.call.mu.Lock() // the attempt may be stopped just now
-		b.ReadCloser, b.a, b.status, b.answer = resp.Body, a, int16(resp.StatusCode), from.answer
+		b.ReadCloser, b.a, b.status, b.answer = upstream, a, int16(resp.StatusCode), from.answer
 		b.whole = resp.ContentLength >= 0 || resp.Uncompressed
-		a.call.shared = a.call.shared || resp.ProtoMajor == 2
 		a.call.mu.Unlock()
 		resp.Body = b
 		if from.innermost {
 			a.guardBody(from.guard, b, resp)
 		}
 	}
+}
+
+// muxed is a body over HTTP/2. Of its Close net/http tells the server, and waits for as
+// long as the socket takes nothing, past every deadline: it goes on by itself then.
+type muxed struct {
+	io.ReadCloser
+	env *Env
+}
+
+func (m muxed) Close() error {
+	m.env.close(m.ReadCloser)
+	return nil
 }
 
 func (b *body) of() *attempt { return b.a }
@@ -144,30 +159,15 @@ func (b *body) Close() error {
 	if b.guard != nil {
 		b.guard.leave(b.a)
 	} else if b.over.Load() {
-		return b.closeUpstream()
+		return b.ReadCloser.Close()
 	}
 	// The body first: a pooled connection outlives a closed body, but not a
 	// cancelled request. HTTP/2 waits for the stream's end meanwhile.
 	_ = b.beginRead()
-	err := b.closeUpstream()
+	err := b.ReadCloser.Close()
 	_ = b.endRead()
 	b.ended(outcome{status: int(b.status), abandoned: true})
 	return err
-}
-
-// closeUpstream closes the body. Over HTTP/2, net/http tells the server of it, and
-// waits for as long as the socket takes nothing, past every deadline: it goes on by
-// itself then.
-func (b *body) closeUpstream() error {
-	c := b.a.call
-	c.mu.Lock()
-	shared := c.shared
-	c.mu.Unlock()
-	if !shared {
-		return b.ReadCloser.Close()
-	}
-	c.env.close(b.ReadCloser)
-	return nil
 }
 
 // timed reports that the Reads of b are the attempt's to time. The mutex must

@@ -41,7 +41,6 @@ type Call struct {
 	lent     bool         // the body stays the call's to close
 	done     bool
 	followed bool // its redirect was, to an answer
-	shared   bool // an answer came on a connection with others on it, which may hold up a Close
 	heard    bool // there is an observer, which was not idle when the call began; does not change
 
 	first attempt
