@@ -264,6 +264,15 @@ func TestFailureOfALayer(t *testing.T) {
 			t.Fatal("no error")
 		}
 		for _, s := range f.recorder.Ended() {
+			reason := attribute.String("weir.reason", layers.ReasonCost)
+			if !slices.Contains(s.Attributes(), reason) {
+				t.Errorf("no reason of %s", text(s))
+			}
+			if !slices.ContainsFunc(s.Events(), func(e sdk.Event) bool {
+				return e.Name == string(layers.KindRefused) && slices.Contains(e.Attributes, reason)
+			}) {
+				t.Errorf("no refusal with its reason: %v", s.Events())
+			}
 			for _, a := range s.Attributes() {
 				if a.Key == "error.type" && a.Value.AsString() == "" {
 					t.Errorf("no type of error in %s", text(s))
