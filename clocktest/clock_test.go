@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/benbjohnson/clock"
+	"go.uber.org/goleak"
 
 	"github.com/weir-go/weir/clocktest"
 )
@@ -183,7 +183,7 @@ func TestContext(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		mine := errors.New("mine")
 		parent, cancelParent := context.WithCancelCause(t.Context())
-		before := runtime.NumGoroutine()
+		others := goleak.IgnoreCurrent()
 		timed, cancel := c.WithTimeout(parent, 3*time.Second)
 		defer cancel()
 		child, cancelChild := context.WithCancel(timed)
@@ -191,8 +191,8 @@ func TestContext(t *testing.T) {
 		late, cancelLate := c.WithDeadline(parent, c.Now().Add(time.Hour))
 		defer cancelLate()
 		given, giveUp := c.WithTimeout(parent, time.Hour)
-		if n := runtime.NumGoroutine() - before; n != 0 {
-			t.Errorf("%d goroutines more", n)
+		if err := goleak.Find(others); err != nil {
+			t.Error(err)
 		}
 		if at, ok := timed.Deadline(); !ok || c.Until(at) != 3*time.Second {
 			t.Errorf("Deadline: %v, %v", at, ok)

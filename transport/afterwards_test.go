@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/benbjohnson/clock"
+	"go.uber.org/goleak"
 
 	"github.com/weir-go/weir/clocktest"
 	"github.com/weir-go/weir/layers"
@@ -319,10 +319,12 @@ func TestCallAsAContext(t *testing.T) {
 		if cause := context.Cause(call); cause != nil {
 			t.Errorf("the cause is that of a send: %v", cause)
 		}
-		before := runtime.NumGoroutine()
+		others := goleak.IgnoreCurrent()
 		ctx, cancel := context.WithCancel(call)
 		defer cancel()
-		equal(t, "the number of goroutines", runtime.NumGoroutine(), before)
+		if err := goleak.Find(others); err != nil {
+			t.Error(err)
+		}
 		equal(t, "a value", ctx.Value(mark{}), any("here"))
 		if found, _ := layers.CallFrom(ctx); found != call {
 			t.Error("the call is not found")

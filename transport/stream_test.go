@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/weir-go/weir/clocktest"
 	"github.com/weir-go/weir/layers"
 	"github.com/weir-go/weir/policy"
@@ -1430,7 +1432,7 @@ func TestIdleStreams(t *testing.T) {
 			requests[i] = request(t, ctx, "GET", url, nil)
 		}
 		buf := make([]byte, 4096)
-		before, goroutines := heap(), runtime.NumGoroutine()
+		before, others := heap(), goleak.IgnoreCurrent()
 		for i := range responses {
 			resp, err := rt.RoundTrip(requests[i])
 			if err == nil {
@@ -1442,8 +1444,8 @@ func TestIdleStreams(t *testing.T) {
 			responses[i] = resp
 		}
 		each := (heap() - before) / int64(n)
-		if more := runtime.NumGoroutine() - goroutines; more > 0 {
-			t.Errorf("%d goroutines more", more)
+		if err := goleak.Find(others); err != nil {
+			t.Error(err)
 		}
 		for _, resp := range responses {
 			resp.Body.Close()
