@@ -24,6 +24,9 @@ func TestWires(t *testing.T) {
 	pull := func(digest string, completed string) string {
 		return `{"status":"pulling ` + digest + `","digest":"` + digest + `","total":900,"completed":` + completed + "}\n"
 	}
+	cohere := func(typ, message string) string {
+		return `data: {"type":"` + typ + `","index":0,"delta":{"message":{` + message + `}}}` + "\n\n"
+	}
 	for _, tt := range []struct {
 		dialect, framing, prefix, wire string
 		class                          Class
@@ -51,10 +54,29 @@ func TestWires(t *testing.T) {
 		{"ollama", "ndjson", pull("a", "10"), pull("a", "20"), Content, text},
 		{"ollama", "ndjson", pull("a", "10"), pull("a", "10"), Lifecycle, text},
 		{"ollama", "ndjson", pull("a", "900") + pull("b", "10"), pull("b", "20"), Content, text},
+		{"ollama", "ndjson", "", "{\"status\":\"success\"}\n", Finish, text},
+		{"ollama", "ndjson", "", "{\"response\":\"\",\"thinking\":\"hm\",\"done\":false}\n", Content, thinking},
 		{"bedrock", "eventstream", "", chunkOf("Hello there"), Content, text},
 		{"bedrock", "eventstream", "", chunkOf(`{"choices":[{"text":"a","stop_reason":"stop"}],"amazon-bedrock-invocationMetrics":{}}`), Finish, text},
 		{"bedrock", "eventstream", "", chunkOf(`{"choices":[],"error":{"code":500},"amazon-bedrock-invocationMetrics":{}}`), Failure, text},
 		{"bedrock", "eventstream", "", chunkOf(""), Lifecycle, text},
+		// The families of its models.
+		{"bedrock", "eventstream", "", chunkOf(`{"messageStart":{"role":"assistant"}}`), Lifecycle, text},
+		{"bedrock", "eventstream", "", chunkOf(`{"contentBlockDelta":{"delta":{"text":"a"},"contentBlockIndex":0}}`), Content, text},
+		{"bedrock", "eventstream", "", chunkOf(`{"contentBlockDelta":{"delta":{"reasoningContent":{"text":"hm"}}}}`), Content, thinking},
+		{"bedrock", "eventstream", "", chunkOf(`{"messageStop":{"stopReason":"end_turn"}}`), Finish, text},
+		{"bedrock", "eventstream", "", chunkOf(`{"outputs":[{"text":"a","stop_reason":null}]}`), Content, text},
+		{"bedrock", "eventstream", "", chunkOf(`{"outputs":[{"text":"","stop_reason":null,"of":{}}]}`), Lifecycle, text},
+		{"bedrock", "eventstream", "", chunkOf(`{"outputs":[{"text":"","stop_reason":"stop"}]}`), Finish, text},
+		{"bedrock", "eventstream", "", chunkOf(`{"text":"a","is_finished":false}`), Content, text},
+		{"bedrock", "eventstream", "", chunkOf(`{"text":"","is_finished":true}`), Finish, text},
+		{"cohere", "sse", "", cohere("content-start", `"content":{"type":"thinking","thinking":""}`), Progress, thinking},
+		{"cohere", "sse", "", cohere("content-delta", `"content":{"thinking":"hm"}`), Content, thinking},
+		{"cohere", "sse", "", cohere("citation-start", `"citations":{"text":"a"}`), Content, text},
+		{"cohere", "sse", "", cohere("citation-start", `"citations":null`), Lifecycle, text},
+		{"cohere", "sse", "", "data: {\"type\":\"content-end\",\"index\":0}\n\n", Progress, text},
+		{"gemini", "sse", "", "data: {\"promptFeedback\":{\"safetyRatings\":[],\"blockReason\":\"SAFETY\"}}\n\n", Terminal, text},
+		{"gemini", "sse", "", part(`"videoMetadata":{"fps":1}`), Lifecycle, text},
 	} {
 		m := new(Monitor)
 		m.Start(&Limits{Dialect: tt.dialect})
