@@ -14,7 +14,7 @@ import (
 func TestProbeReadmitted(t *testing.T) {
 	c := clock.NewMock()
 	e := (&Env{Clock: c}).ready()
-	b := newBreaker(e, stateKey{}, policy.Breaker{Failures: 1, Open: 10 * time.Second, OpenMax: time.Minute, Probes: 1, OpenJitter: -1})
+	b := newCircuit(e, policy.StateID{}, stateKey{}, policy.Breaker{Failures: 1, Open: 10 * time.Second, OpenMax: time.Minute, Probes: 1, OpenJitter: -1})
 	ctx := t.Context()
 	var p Pass
 	b.Admit(ctx, false, &p)
@@ -24,11 +24,11 @@ func TestProbeReadmitted(t *testing.T) {
 	if _, ok := b.Admit(ctx, false, &probe); !ok {
 		t.Fatal("no probe")
 	}
-	b.ForceOpen()
+	b.Force(StateOpen)
 	if !b.Stale(&probe) {
 		t.Fatal("not stale")
 	}
-	b.Auto() // before the probe asks again
+	b.Force(0) // before the probe asks again
 	b.Admit(ctx, false, &probe)
 	b.Settle(ctx, &probe, VerdictNeutral) // it is refused, and gives back what it has
 	for range 5 {
@@ -47,7 +47,7 @@ func TestResultOfAnEarlierState(t *testing.T) {
 	c := clock.NewMock()
 	e := (&Env{Clock: c}).ready()
 	set := policy.Breaker{Failures: 1, Open: time.Second, OpenMax: time.Second, Probes: 1, OpenJitter: -1}
-	b, heir := newBreaker(e, stateKey{}, set), newBreaker(e, stateKey{}, set)
+	b, heir := newCircuit(e, policy.StateID{}, stateKey{}, set), newCircuit(e, policy.StateID{}, stateKey{}, set)
 	ctx := t.Context()
 	var old, trips, probe, last Pass
 	for _, p := range []*Pass{&old, &trips} {

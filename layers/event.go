@@ -60,14 +60,13 @@ type Event struct {
 	Wait    time.Duration
 	Status  int
 	State   State    // of a breaker
-	Breaker *Breaker // of a breaker: the circuit, as it stands by now; nil if a Store has it
+	Breaker *Breaker // of a breaker: the circuit, as it stands by now
+	Forced  bool     // of a breaker: by hand, which it may not be any more
 	Err     error
 
 	Gap       stream.StallKind // of a gap: the limit that it was under
 	Longest   time.Duration    // of a done: the longest Read of the body
 	Abandoned bool             // of a done or an end: the caller closed the body or gave up, or another send was faster
-
-	forced bool // of a breaker: by hand, which it may not be any more
 }
 
 // LogValue implements slog.LogValuer.

@@ -22,8 +22,8 @@ type Store interface {
 func (e *Env) LocalBucket(r policy.Rate) Bucket { return e.ready().newBucket(r) }
 
 // LocalCircuit returns a circuit of this process, as LocalBucket does.
-func (e *Env) LocalCircuit(key string, b policy.Breaker) *Breaker {
-	return newBreaker(e.ready(), stateKey{name: key}, b)
+func (e *Env) LocalCircuit(b policy.Breaker) Shown {
+	return newCircuit(e.ready(), policy.StateID{}, stateKey{}, b)
 }
 
 // Handle is state that the requests of one key share. Handles are safe for

@@ -119,7 +119,7 @@ func (l logger) circuit(ctx context.Context, e Event) {
 		if b.key.scheme != "" {
 			attrs = append(attrs, slog.String("origin", s.Key))
 		}
-		if e.forced {
+		if e.Forced {
 			attrs = append(attrs, slog.Bool("forced", true))
 		} else if e.State == StateOpen {
 			attrs = append(attrs, slog.String("why", s.Why))

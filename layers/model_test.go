@@ -114,7 +114,7 @@ func FuzzBreaker(f *testing.F) {
 		if dice.IntN(2) == 1 {
 			set.Failures, set.Ratio, set.MinRequests, set.Window = 0, 0.5, 2+dice.IntN(4), windowSlices*200*time.Millisecond
 		}
-		b := newBreaker(e, stateKey{name: "x"}, set)
+		b := newCircuit(e, policy.StateID{}, stateKey{name: "x"}, set)
 		type verdict struct {
 			slice  int64
 			failed bool
@@ -226,7 +226,7 @@ func FuzzBreaker(f *testing.F) {
 			if state == StateOpen && e.now() >= until {
 				want = StateHalfOpen
 			}
-			if got := b.State(); got != want {
+			if got := b.Status().State; got != want {
 				t.Fatalf("the circuit is %v, want %v; %s", got, want, story)
 			}
 		}

@@ -49,11 +49,11 @@ type RetryBudgetStatus struct {
 // among them if it has a method Status() BudgetStatus; its ID and Key are filled
 // in.
 func (e *Env) Budgets() []BudgetStatus {
-	return statusOf(e, func(id policy.StateID, key string, b Bucket) (s BudgetStatus, ok bool) {
+	return statusOf(e, func(id policy.StateID, key stateKey, b Bucket) (s BudgetStatus, ok bool) {
 		if t, has := b.(interface{ Status() BudgetStatus }); has {
 			s, ok = t.Status(), true
 		}
-		s.ID, s.Key = id, key
+		s.ID, s.Key = id, key.String()
 		return s, ok
 	})
 }
@@ -61,11 +61,11 @@ func (e *Env) Budgets() []BudgetStatus {
 // Slots returns the in-flight limits that are in use. Slots of a Store are among
 // them if they have a method Status() SlotsStatus; their ID and Key are filled in.
 func (e *Env) Slots() []SlotsStatus {
-	return statusOf(e, func(id policy.StateID, key string, f Slots) (s SlotsStatus, ok bool) {
+	return statusOf(e, func(id policy.StateID, key stateKey, f Slots) (s SlotsStatus, ok bool) {
 		if t, has := f.(interface{ Status() SlotsStatus }); has {
 			s, ok = t.Status(), true
 		}
-		s.ID, s.Key = id, key
+		s.ID, s.Key = id, key.String()
 		return s, ok
 	})
 }
@@ -82,19 +82,19 @@ func (e *Env) RetryBudgets() []RetryBudgetStatus {
 // Breakers returns the circuits that are in use. A [Circuit] of a Store is among
 // them if it is [Shown].
 func (e *Env) Breakers() []*Breaker {
-	return statusOf(e, func(id policy.StateID, key string, c Circuit) (*Breaker, bool) {
+	return statusOf(e, func(id policy.StateID, key stateKey, c Circuit) (*Breaker, bool) {
 		switch c := c.(type) {
-		case *Breaker:
-			return c, true
+		case *circuit:
+			return c.seen, true
 		case Shown:
-			return shownAs(c, id, key), true
+			return &Breaker{c, id, key}, true
 		}
 		return nil, false
 	})
 }
 
 // statusOf asks each state of a kind.
-func statusOf[T Handle, S any](e *Env, ask func(policy.StateID, string, T) (S, bool)) []S {
+func statusOf[T Handle, S any](e *Env, ask func(policy.StateID, stateKey, T) (S, bool)) []S {
 	e.states.mu.Lock()
 	var sets []*keyed[T]
 	for _, set := range e.states.sets {
@@ -106,7 +106,7 @@ func statusOf[T Handle, S any](e *Env, ask func(policy.StateID, string, T) (S, b
 	var list []S
 	for _, set := range sets {
 		for _, k := range set.kept() {
-			if s, ok := ask(set.id, k.key.String(), k.state); ok {
+			if s, ok := ask(set.id, k.key, k.state); ok {
 				list = append(list, s)
 			}
 		}

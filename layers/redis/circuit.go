@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"strconv"
@@ -18,14 +19,15 @@ import (
 type circuit struct {
 	s    *Store
 	name string
-	key  string
+	seen *layers.Breaker
 
 	mu      sync.Mutex
 	set     policy.Breaker
 	state   layers.State // closed or open
 	era     string
 	until   instant // it is open before this
-	heard   instant // of the last change that was published
+	heard   instant // of the last change: one that was published, or made here
+	why     string  // it opened last
 	current *era
 	opening bool         // told, and not yet answered
 	forced  layers.State // by hand; 0: it is not
@@ -38,16 +40,16 @@ type circuit struct {
 // era is a time between two changes of state.
 type era struct {
 	name  string
-	local *layers.Breaker // counts, and stands in for Redis
+	local layers.Shown // counts, and stands in for Redis
 }
 
-func newCircuit(s *Store, name, key string, set policy.Breaker) *circuit {
-	c := &circuit{s: s, name: name, key: key, set: set, state: layers.StateClosed, era: "0"}
+func newCircuit(s *Store, name string, set policy.Breaker) *circuit {
+	c := &circuit{s: s, name: name, set: set, state: layers.StateClosed, era: "0"}
 	c.current = c.newEra()
 	return c
 }
 
-func (c *circuit) newEra() *era { return &era{c.era, c.s.env.LocalCircuit(c.key, c.set)} }
+func (c *circuit) newEra() *era { return &era{c.era, c.s.env.LocalCircuit(c.set)} }
 
 // pass is the admission of a send by what counts locally.
 type pass struct {
@@ -85,7 +87,7 @@ func (c *circuit) Admit(ctx context.Context, extra bool, p *layers.Pass) (wait t
 	}
 	l := &pass{c: c, era: era}
 	if wait, admitted = era.local.Admit(ctx, extra, &l.inner); admitted {
-		p.Grant(l, era.local.State() == layers.StateHalfOpen)
+		p.Grant(l, era.local.Status().State == layers.StateHalfOpen)
 	}
 	return wait, admitted
 }
@@ -95,21 +97,21 @@ func (l *pass) Settle(ctx context.Context, _ *layers.Pass, v layers.Verdict) {
 	if l.c.byHand() == layers.StateClosed {
 		v = layers.VerdictNeutral // nothing counts
 	}
-	l.era.local.Settle(ctx, &l.inner, v)
+	l.inner.Settle(ctx, v)
 	if wait, open := l.era.local.Open(); open {
 		l.c.trip(l.era, wait)
 	}
 }
 
 // Sent is told when a probe of the local circuit is sent.
-func (l *pass) Sent(*layers.Pass) { l.era.local.Sent(&l.inner) }
+func (l *pass) Sent(*layers.Pass) { l.inner.Sent() }
 
 // Stale implements layers.Settler.
 func (l *pass) Stale(*layers.Pass) bool {
 	l.c.mu.Lock()
 	old := l.c.forced == layers.StateOpen || l.era != l.c.current || l.c.state == layers.StateOpen && l.c.until > l.c.s.now()
 	l.c.mu.Unlock()
-	return old || l.era.local.Stale(&l.inner)
+	return old || l.inner.Stale()
 }
 
 // free is the admission of a send that counts for nothing.
@@ -130,7 +132,8 @@ func (c *circuit) trip(e *era, wait time.Duration) {
 	}
 	c.opening = true
 	if c.state == layers.StateClosed {
-		c.state, c.until = layers.StateOpen, after(c.s.now(), wait)
+		c.heard = c.s.now()
+		c.state, c.until, c.why = layers.StateOpen, after(c.heard, wait), e.local.Status().Why
 		c.show()
 	}
 	c.mu.Unlock()
@@ -244,7 +247,7 @@ func (c *circuit) show() {
 	if c.s.opts.Observer == nil {
 		return
 	}
-	e := layers.Event{Kind: layers.KindBreaker, Phase: layers.PhaseBreaker, At: c.s.clock.Now(), State: c.state}
+	e := layers.Event{Kind: layers.KindBreaker, Phase: layers.PhaseBreaker, At: c.s.clock.Now(), State: c.state, Breaker: c.seen, Forced: c.forced != 0}
 	switch {
 	case c.forced != 0:
 		e.State = c.forced
@@ -298,7 +301,7 @@ func stateOf(s string) layers.State {
 func (c *circuit) answer(st *step) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if st.asked > c.heard || st.r.era == c.era || later(st.r.era, c.era, 0) {
+	if st.asked > c.heard || st.r.era == c.era && st.r.state == c.state || later(st.r.era, c.era, 0) {
 		c.apply(st.r.state, st.r.era, st.r.left)
 	}
 }
@@ -311,6 +314,12 @@ func (c *circuit) apply(state layers.State, era string, left time.Duration) {
 	}
 	if era != c.era || state != c.state {
 		seen := c.state != state || state == layers.StateOpen && c.probed
+		switch {
+		case state == layers.StateOpen && c.probed:
+			c.why = "a probe failed"
+		case state == layers.StateOpen && c.state == layers.StateClosed:
+			c.why = "it opened for the fleet"
+		}
 		c.state, c.era = state, era
 		c.current = c.newEra()
 		c.opening, c.probed = false, false
@@ -390,7 +399,7 @@ func (c *circuit) Status() layers.BreakerStatus {
 	defer c.mu.Unlock()
 	left := c.until - c.s.now()
 	s := c.current.local.Status()
-	s.Key, s.Forced = c.key, c.forced != 0
+	s.Forced, s.Why = c.forced != 0, cmp.Or(s.Why, c.why)
 	switch {
 	case c.s.down.Load() && c.s.opts.Fallback == Open:
 		s.State, s.Until = layers.StateClosed, time.Time{}
@@ -404,12 +413,8 @@ func (c *circuit) Status() layers.BreakerStatus {
 	if c.forced != 0 {
 		s.State = c.forced
 	}
-	switch {
-	case s.State == layers.StateClosed:
-	case c.s.down.Load() && c.s.opts.Fallback == Closed:
+	if c.s.down.Load() && c.s.opts.Fallback == Closed {
 		s.Why = "Redis is down"
-	case s.Why == "":
-		s.Why = "it opened for the fleet"
 	}
 	return s
 }

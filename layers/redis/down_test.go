@@ -3,8 +3,10 @@ package redis_test
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -610,17 +612,23 @@ func TestStartsWithout(t *testing.T) {
 	said.mu.Unlock()
 }
 
+// told has what is written to it, a write after the other.
+type told chan string
+
+func (c told) Write(p []byte) (int, error) { c <- string(p); return len(p), nil }
+
 // TestShown: a transport's circuits are seen and switched by hand, also those in
-// Redis.
+// Redis, and a log says which one has changed.
 func TestShown(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
+	log := make(told, 9)
 	status := http.StatusInternalServerError
 	tr, err := transport.New(transport.Config{
 		Base: layers.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
 		}),
-		Store:  s.store(),
+		Store:  s.store(func(o *redis.Options) { o.Observer = layers.Log(slog.New(slog.NewTextHandler(log, nil))) }),
 		Policy: policy.Policy{Settings: policy.Settings{Breaker: policy.Breaker{Failures: 2, Open: time.Minute}, Retry: policy.Retry{Enabled: policy.Off}}},
 	})
 	if err != nil {
@@ -654,4 +662,14 @@ func TestShown(t *testing.T) {
 	equal(t, "the state", b.State(), layers.StateOpen)
 	equal(t, "it is forced", b.Status().Forced, false)
 	equal(t, "a call passes", call(), false)
+	for _, want := range []string{
+		`state=open for=\S+ origin=http://api.example why=".+"`,
+		"state=closed origin=http://api.example forced=true",
+		"state=open origin=http://api.example forced=true",
+		`state=open for=\S+ origin=http://api.example why=".+"`,
+	} {
+		if line := <-log; !regexp.MustCompile(want).MatchString(line) {
+			t.Errorf("logged %s, want %s", line, want)
+		}
+	}
 }

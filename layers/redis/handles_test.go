@@ -36,7 +36,7 @@ func TestHandles(t *testing.T) {
 	for name, p := range map[string]process{
 		"local": {
 			func(_ string, r policy.Rate) layers.Bucket { return env.LocalBucket(r) },
-			func(key string, b policy.Breaker) layers.Circuit { return env.LocalCircuit(key, b) },
+			func(_ string, b policy.Breaker) layers.Circuit { return env.LocalCircuit(b) },
 		},
 		"redis": of(s.store()),
 	} {

@@ -227,7 +227,12 @@ func (s *Store) Bucket(id policy.StateID, key string, r policy.Rate) layers.Buck
 // Circuit implements layers.Store.
 func (s *Store) Circuit(id policy.StateID, key string, set policy.Breaker) layers.Circuit {
 	made := false
-	c := keep(s, s.name(id, key), func(name string) *circuit { made = true; return newCircuit(s, name, key, set) })
+	c := keep(s, s.name(id, key), func(name string) *circuit {
+		made = true
+		c := newCircuit(s, name, set)
+		c.seen = layers.Seen(c, id, key, set)
+		return c
+	})
 	c.Set(set)
 	if made {
 		c.look()

@@ -53,7 +53,7 @@ func TestOldAnswers(t *testing.T) {
 	s := New(client, Options{Fallback: Share})
 	defer s.Close()
 	set := policy.Breaker{Failures: 1, Open: time.Minute, OpenMax: time.Minute, Probes: 1}
-	c := newCircuit(s, "c", "c", set)
+	c := newCircuit(s, "c", set)
 	old, fresh := newStep(c, "look", "", ""), newStep(c, "look", "", "")
 	old.asked = s.now()
 	c.hear("open", "2000000000", time.Minute)
@@ -69,6 +69,15 @@ func TestOldAnswers(t *testing.T) {
 	}
 	if _, open := c.Open(); open {
 		t.Error("a fresh answer did not close it")
+	}
+	own := newStep(c, "look", "", "")
+	own.asked = s.now()
+	c.trip(c.current, time.Minute)
+	if err := own.read("closed 3000000000 0 0 0", nil); err != nil {
+		t.Error(err)
+	}
+	if _, open := c.Open(); !open {
+		t.Error("an answer from before it opened here closed the circuit")
 	}
 
 	b := newBucket(s, "b", policy.Rate{PerSecond: 10, Burst: 2})
