@@ -56,7 +56,7 @@ func (a *attempt) wrapBody(from arrival, req *http.Request, resp *http.Response)
 		}
 		upstream := resp.Body
 		if resp.ProtoMajor == 2 && from.innermost {
-			upstream = muxed{upstream, a.call.env}
+			upstream = a.mux(upstream)
 		}
 		a.call.mu.Lock() // the attempt may be stopped just now
 		b.ReadCloser, b.a, b.status, b.answer = upstream, a, int16(resp.StatusCode), from.answer
@@ -67,18 +67,6 @@ func (a *attempt) wrapBody(from arrival, req *http.Request, resp *http.Response)
 			a.guardBody(from.guard, b, resp)
 		}
 	}
-}
-
-// muxed is a body over HTTP/2. Of its Close net/http tells the server, and waits for as
-// long as the socket takes nothing, past every deadline: it goes on by itself then.
-type muxed struct {
-	io.ReadCloser
-	env *Env
-}
-
-func (m muxed) Close() error {
-	m.env.close(m.ReadCloser)
-	return nil
 }
 
 func (b *body) of() *attempt { return b.a }

@@ -1,0 +1,63 @@
+package layers
+
+import (
+	"context"
+	"io"
+	"sync/atomic"
+
+	"github.com/benbjohnson/clock"
+)
+
+// muxed is a body over HTTP/2. Of its Close, and of the end of its send, net/http tells
+// the server before it lets go of who waits. It is held up in that for as long as the
+// socket takes nothing, or a Read of the request's body lasts: past every deadline.
+type muxed struct {
+	io.ReadCloser
+	a       *attempt
+	forget  func() bool // the end of the send
+	reading atomic.Bool
+	cut     atomic.Pointer[clock.Timer] // of the Read under way, once the send has ended
+}
+
+func (a *attempt) mux(upstream io.ReadCloser) *muxed {
+	m := &muxed{ReadCloser: upstream, a: a}
+	m.forget = context.AfterFunc(a, m.ended)
+	return m
+}
+
+// Read implements io.Reader.
+func (m *muxed) Read(p []byte) (int, error) {
+	m.reading.Store(true)
+	if m.a.Err() != nil {
+		m.ended()
+	}
+	n, err := m.ReadCloser.Read(p)
+	m.reading.Store(false)
+	if t := m.cut.Swap(nil); t != nil {
+		t.Stop()
+	}
+	if err != nil {
+		m.forget()
+	}
+	return n, err
+}
+
+// ended cuts off a Read that the end of the send does not end at once. What has arrived
+// is read first.
+func (m *muxed) ended() {
+	if !m.reading.Load() {
+		return // the next one looks itself
+	}
+	m.cut.Store(m.a.call.env.Clock.AfterFunc(closeGrace, func() {
+		if m.reading.Load() {
+			_ = m.ReadCloser.Close()
+		}
+	}))
+}
+
+// Close implements io.Closer. One that is held up goes on by itself.
+func (m *muxed) Close() error {
+	m.forget()
+	m.a.call.env.close(m.ReadCloser)
+	return nil
+}
