@@ -453,6 +453,11 @@ func TestFailures(t *testing.T) {
 		{"openai-chat", `{"error":{"type":"server_error","code":503}}`, "server_error", "503", true, true},
 		{"openai-chat", `{"error":{"type":"x","code":"429"}}`, "x", "429", true, false},
 		{"openai-chat", `{"error":{"type":"tokens","code":"rate_limit_exceeded"}}`, "tokens", "rate_limit_exceeded", true, false},
+		{"openai-chat", `{"error":{"type":"x","code":408}}`, "x", "408", true, false},
+		{"openai-chat", `{"error":{"type":"x","code":404}}`, "x", "404", false, false},
+		{"openai-chat", `{"error":{"type":"x","code":300}}`, "x", "300", false, true},
+		{"openai-chat", `{"error":{"type":"x","code":600}}`, "x", "600", false, true},
+		{"openai-chat", `{"error":{"type":"overloaded"}}`, "overloaded", "", true, true},
 		{"openai-chat", `{"error":{"type":"x","code":501}}`, "x", "501", false, false},
 		{"openai-chat", `{"error":{"type":"insufficient_quota"}}`, "insufficient_quota", "", false, false},
 		{"openai-chat", `{"error":{"type":"upstream_error"}}`, "upstream_error", "", false, true},
@@ -467,6 +472,7 @@ func TestFailures(t *testing.T) {
 		{"cohere", `{"type":"message-end","delta":{"finish_reason":"ERROR_TOXIC"}}`, "ERROR_TOXIC", "", false, true},
 		{"bedrock", "throttlingException", "throttlingException", "", true, false},
 		{"bedrock", "validationException", "validationException", "", false, false},
+		{"bedrock", "serviceUnavailableException", "serviceUnavailableException", "", true, true},
 	}
 	for _, tt := range tests {
 		e := &event{data: []byte(tt.text)}

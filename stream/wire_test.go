@@ -18,6 +18,7 @@ func TestWires(t *testing.T) {
 	chat := func(delta string) string {
 		return `data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"",` + delta + `},"finish_reason":null}]}` + "\n\n"
 	}
+	typed := func(event string) string { return `data: {"type":` + event + "}\n\n" }
 	part := func(part string) string {
 		return `data: {"candidates":[{"content":{"parts":[{` + part + `}]}}]}` + "\n\n"
 	}
@@ -41,6 +42,20 @@ func TestWires(t *testing.T) {
 		{"openai-chat", "sse", "", "data: {\"choices\":[],\"error\":0}\n\n", Lifecycle, text},
 		{"openai-chat", "sse", "", "data: {\"choices\":[],\"error\":[]}\n\n", Lifecycle, text},
 		{"openai-chat", "sse", "", "data: {\"choices\":[],\"error\":[{}]}\n\n", Failure, text},
+		// The parts of Mistral's content.
+		{"openai-chat", "sse", "", "data: {\"choices\":[{\"delta\":{\"content\":[{\"type\":\"thinking\",\"thinking\":[{\"text\":\"hm\"}]}]}}]}\n\n", Content, thinking},
+		{"openai-chat", "sse", "", "data: {\"choices\":[{\"delta\":{\"content\":[{\"type\":\"text\",\"text\":\"\"}]}}]}\n\n", Lifecycle, text},
+		{"openai-chat", "sse", "", "data: {\"choices\":[{\"delta\":null,\"text\":\"a\"}]}\n\n", Content, text},
+		{"openai-chat", "sse", "", "data: {\"choices\":[{\"delta\":{},\"error\":{\"code\":500}}]}\n\n", Failure, text},
+		{"anthropic", "sse", "", typed(`"content_block_start","content_block":{"type":"redacted_thinking","data":"x"}`), Content, thinking},
+		{"anthropic", "sse", "", typed(`"content_block_start","content_block":{"type":"thinking","thinking":"hm","signature":""}`), Content, thinking},
+		{"anthropic", "sse", "", typed(`"content_block_start","content_block":{"type":"text","text":"a","input":{}}`), Content, text},
+		{"cohere", "sse", "", cohere("content-delta", `"content":{"text":"a","more":""}`), Content, text},
+		{"cohere", "sse", "", cohere("content-delta", `"content":{"text":""}`), Lifecycle, text},
+		{"gemini", "sse", "", part(`"thought":true,"text":"hm","more":{}`), Content, thinking},
+		{"gemini", "sse", "", part(`"text":"","thoughtSignature":"s"`), Progress, text},
+		{"gemini", "sse", "", part(`"toolCall":{}`), Lifecycle, text},
+		{"gemini", "sse", "", "data: {\"promptFeedback\":{\"safetyRatings\":[{}]},\"candidates\":[{\"finishReason\":\"\"}]}\n\n", Lifecycle, text},
 		{"gemini", "sse", "", part(`"toolCall":{"toolType":"SEARCH"}`), Content, tool},
 		{"gemini", "sse", "", part(`"toolResponse":{"toolType":"SEARCH"}`), Content, text},
 		{"openai-responses", "sse", "", "data: {\"type\":\"response.mcp_call.failed\",\"item_id\":\"m\"}\n\n", Progress, text},
@@ -49,6 +64,12 @@ func TestWires(t *testing.T) {
 			"data: {\"type\":\"response.reasoning_summary_part.added\",\"part\":{\"type\":\"summary_text\",\"text\":\"\"}}\n\n",
 			Progress, thinking,
 		},
+		{"openai-responses", "sse", "", typed(`"response.image_generation_call.generating","item_id":"i"`), Progress, text},
+		{"openai-responses", "sse", "", typed(`"response.code_interpreter_call_code.delta","delta":"x"`), Content, tool},
+		{"openai-responses", "sse", "", typed(`"response.failed","response":{"error":{"code":"x"},"id":"r"}`), Failure, text},
+		{"ollama", "ndjson", "", "{\"message\":{\"thinking\":\"hm\",\"content\":\"\"},\"done\":false}\n", Content, thinking},
+		{"ollama", "ndjson", "", "{\"response\":\"\",\"thinking\":\"\",\"done\":false}\n", Lifecycle, text},
+		{"ollama", "ndjson", "", "{\"response\":\"\",\"done\":false,\"done_reason\":\"load\"}\n", Finish, text},
 		// A model that is pulled says nothing but how far it is.
 		{"ollama", "ndjson", "", "{\"status\":\"pulling manifest\"}\n", Content, text},
 		{"ollama", "ndjson", pull("a", "10"), pull("a", "20"), Content, text},
@@ -68,7 +89,14 @@ func TestWires(t *testing.T) {
 		{"bedrock", "eventstream", "", chunkOf(`{"outputs":[{"text":"a","stop_reason":null}]}`), Content, text},
 		{"bedrock", "eventstream", "", chunkOf(`{"outputs":[{"text":"","stop_reason":null,"of":{}}]}`), Lifecycle, text},
 		{"bedrock", "eventstream", "", chunkOf(`{"outputs":[{"text":"","stop_reason":"stop"}]}`), Finish, text},
+		{"bedrock", "eventstream", "", chunkOf(`{"outputs":[{"text":"","stop_reason":"stop"},{"stop_reason":""}]}`), Finish, text},
+		{"bedrock", "eventstream", "", chunkOf(`{"outputText":"a","completionReason":null}`), Content, text},
+		{"bedrock", "eventstream", "", chunkOf(`{"outputText":"","index":0}`), Lifecycle, text},
+		{"bedrock", "eventstream", "", chunkOf(`{"outputText":"","completionReason":"FINISH"}`), Finish, text},
 		{"bedrock", "eventstream", "", chunkOf(`{"text":"a","is_finished":false}`), Content, text},
+		{"bedrock", "eventstream", "", chunkOf(`{"text":"","is_finished":true,"finish_reason":""}`), Finish, text},
+		{"bedrock", "eventstream", "", chunkOf(`{"text":"","finish_reason":"COMPLETE","is_finished":false}`), Finish, text},
+		{"bedrock", "eventstream", "", chunkOf(`{"contentBlockStart":{"start":{"image":{"format":"png"}}}}`), Progress, text},
 		{"bedrock", "eventstream", "", chunkOf(`{"text":"","is_finished":true}`), Finish, text},
 		{"cohere", "sse", "", cohere("content-start", `"content":{"type":"thinking","thinking":""}`), Progress, thinking},
 		{"cohere", "sse", "", cohere("content-delta", `"content":{"thinking":"hm"}`), Content, thinking},
