@@ -484,6 +484,28 @@ func TestTokenSourceGoexit(t *testing.T) {
 	})
 }
 
+// TestTokenSourcePanics: a panic of a source is that of the call that waits for the
+// token, where it can be recovered, and no later one's.
+func TestTokenSourcePanics(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		first := true
+		src := layers.TokenFunc(func(context.Context) (layers.Token, error) {
+			if first {
+				first = false
+				panic("boom")
+			}
+			return layers.Token{Value: "x"}, nil
+		})
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200))
+		tr := newTransport(t, c, up, policy.Policy{}, inner(layers.Auth(src)))
+		func() {
+			defer func() { equal(t, "the panic", recover(), any("boom")) }()
+			get(t, c, tr)
+		}()
+		wantStatus(t, get(t, c, tr), 200)
+	})
+}
+
 // TestMintThroughItself: a token may be made through the transport that needs it.
 func TestMintThroughItself(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {

@@ -96,6 +96,28 @@ func TestRetryBudgetRefills(t *testing.T) {
 	})
 }
 
+// TestRetryBudgetAtOnce: what several wait to take out of it at once, as many get as
+// there is. The others come back with what they have.
+func TestRetryBudgetAtOnce(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503).Body("busy").Forever())
+		tr := newTransport(t, c, up, settings(policy.Settings{Retry: policy.Retry{MaxAttempts: 2, BaseDelay: time.Second}}))
+		results := make(chan result)
+		for range 5 {
+			go func() { results <- get(t, c, tr) }()
+		}
+		reasons := map[string]int{}
+		for range 5 {
+			r := <-results
+			wantStatus(t, r, 503)
+			equal(t, "the body", r.body, "busy")
+			reasons[r.call(t).Reason()]++
+		}
+		equal(t, "the number of sends", len(up.Requests()), 5+3)
+		equal(t, "the calls that the budget had nothing for", reasons[layers.ReasonBudget], 2)
+	})
+}
+
 func TestRetryBudgetOff(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		up := clocktest.NewUpstream(t, c, clocktest.Reply(503).Forever())

@@ -244,6 +244,20 @@ func TestPanicInAHedge(t *testing.T) {
 	}
 }
 
+// TestHedgeWithoutItsBody: a hedge whose body cannot be had is not sent, and harms
+// nobody.
+func TestHedgeWithoutItsBody(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).After(3*time.Second).Body("first"))
+		req := request(t, t.Context(), "PUT", url, strings.NewReader("x"))
+		req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("no longer there") }
+		r := do(c, newTransport(t, c, up, hedging(policy.Hedge{Delay: time.Second})), req)
+		wantStatus(t, r, 200)
+		equal(t, "the body", r.body, "first")
+		equal(t, "the number of attempts", r.call(t).Attempts(), 1)
+	})
+}
+
 func TestNotHedged(t *testing.T) {
 	for name, req := range map[string]func(t *testing.T) *http.Request{
 		"POST": func(t *testing.T) *http.Request { return request(t, t.Context(), "POST", url, strings.NewReader("x")) },

@@ -709,6 +709,64 @@ func TestOuterSendsAgain(t *testing.T) {
 	})
 }
 
+// TestOuterReturnsTheEarlierAnswer: a call lasts as long as the answer that goes up,
+// though another came later.
+func TestOuterReturnsTheEarlierAnswer(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		slow := clocktest.Reply(200).Chunks(clocktest.Drip("0123456789", 1, time.Second)...)
+		up := clocktest.NewUpstream(t, c, slow, clocktest.Reply(204))
+		tr := newTransport(t, c, up, policy.Policy{}, outer(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if again, err := next.RoundTrip(req.Clone(req.Context())); err == nil {
+				again.Body.Close()
+			}
+			return resp, err
+		})))
+		r := get(t, c, tr)
+		wantStatus(t, r, 200)
+		equal(t, "the body", r.body, "0123456789")
+		if r.call(t).Err() == nil {
+			t.Error("the call goes on after its body")
+		}
+	})
+}
+
+// TestOuterPassesAnErrorOn: an error is the send's, whatever a layer around the call
+// says more about it, and also if the layer got it from the body.
+func TestOuterPassesAnErrorOn(t *testing.T) {
+	span := errors.New("in a span")
+	for name, test := range map[string]struct {
+		step clocktest.Step
+		pass func(err error) error
+		sent layers.Sent
+	}{
+		"as it is": {clocktest.NoReply(), func(err error) error { return err }, layers.MaybeSent},
+		"wrapped":  {clocktest.NoReply(), func(err error) error { return fmt.Errorf("%w: %w", span, err) }, layers.MaybeSent},
+		"body":     {clocktest.Reply(200).Silent(), func(err error) error { return err }, layers.Answered},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c, test.step)
+				tr := newTransport(t, c, up, settings(policy.Settings{Timeouts: policy.Timeouts{Read: time.Second}, Retry: policy.Retry{Enabled: policy.Off}}),
+					outer(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+						resp, err := next.RoundTrip(req)
+						if err == nil {
+							_, err = io.ReadAll(resp.Body)
+							resp.Body.Close()
+						}
+						return nil, test.pass(err)
+					})))
+				r := get(t, c, tr)
+				e := wantTimeout(t, r.err, layers.PhaseRead)
+				equal(t, "the layer", e.Layer, "timeouts")
+				equal(t, "the number of attempts", e.Attempts, 1)
+				equal(t, "what was sent", e.Sent, test.sent)
+				equal(t, "whether it wraps the layer's error", errors.Is(e, span), name == "wrapped")
+			})
+		})
+	}
+}
+
 func TestOuterAnswersOrFailsByItself(t *testing.T) {
 	broken := errors.New("no consent")
 	for name, answer := range map[string]func() (*http.Response, error){
@@ -830,6 +888,10 @@ func TestLayersAlone(t *testing.T) {
 		run("retry", func(t *testing.T, c *clocktest.Clock, env *layers.Env) {
 			up := clocktest.NewUpstream(t, c, clocktest.Reply(503), clocktest.Fail(clocktest.ErrReset), clocktest.Reply(200))
 			wantStatus(t, do(c, layers.Chain(up, layers.Retry(env, noWait)), request(t, t.Context(), "PUT", url, strings.NewReader("x"))), 200)
+		})
+		run("hedge, off", func(t *testing.T, c *clocktest.Clock, env *layers.Env) {
+			up := clocktest.NewUpstream(t, c, clocktest.Reply(200).After(time.Minute))
+			wantStatus(t, get(t, c, layers.Chain(up, layers.Hedge(env, policy.Hedge{Delay: policy.Off}))), 200)
 		})
 		run("all", func(t *testing.T, c *clocktest.Clock, env *layers.Env) {
 			up := clocktest.NewUpstream(t, c, clocktest.NoReply().Times(3))

@@ -332,6 +332,22 @@ func TestBackoffSeesNoRetryAfter(t *testing.T) {
 	})
 }
 
+// TestBackoffAfterAnError: a Backoff of the user's is asked about a failure without a
+// response, too.
+func TestBackoffAfterAnError(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Fail(clocktest.ErrReset), clocktest.Reply(200))
+		tr := newTransport(t, c, up, retrying(policy.Retry{
+			Backoff: func(_, _ time.Duration, _ int, resp *http.Response) time.Duration {
+				equal(t, "the response", resp, nil)
+				return time.Second
+			},
+		}))
+		wantStatus(t, get(t, c, tr), 200)
+		equalTimes(t, times(c, up), 0, time.Second)
+	})
+}
+
 func TestCheck(t *testing.T) {
 	certificate := clocktest.Fail(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}})
 	for name, check := range map[string]retryablehttp.CheckRetry{
