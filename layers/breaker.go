@@ -41,7 +41,7 @@ func (l *circuitBreaker) send(a *attempt, req *http.Request) (*http.Response, er
 	a.circuit = l.states.of(l.key, req)
 	if wait, admitted := a.circuit.Admit(a, a.hedge, p); !admitted {
 		if a.hedge || !a.inProbeOf(a.circuit) {
-			return nil, a.refuse(circuitOpen(a.circuit, wait))
+			return nil, a.shutOut(wait)
 		}
 		*p = Pass{} // that probe has the verdict
 	}
@@ -77,6 +77,15 @@ func circuitOpen(c Circuit, wait time.Duration) *Error {
 		}
 	}
 	return &Error{Layer: rankBreaker.String(), Phase: PhaseBreaker, RetryAfter: wait, Reason: ReasonCircuit, Err: err}
+}
+
+// shutOut returns the error of a send that its circuit did not admit. One of a store
+// may take its time to say so: the deadline is why, if it has passed by then.
+func (a *attempt) shutOut(wait time.Duration) error {
+	if err := a.call.passed(); err != nil {
+		return err
+	}
+	return a.refuse(circuitOpen(a.circuit, wait))
 }
 
 // barred reports that the circuit of the attempt will still be open after a wait.

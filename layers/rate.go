@@ -538,7 +538,7 @@ func (a *attempt) recheck() error {
 	}
 	if a.pass.Stale() {
 		if wait, admitted := a.circuit.Admit(a, a.hedge, &a.pass); !admitted {
-			return a.refuse(circuitOpen(a.circuit, wait))
+			return a.shutOut(wait)
 		}
 	}
 	return nil

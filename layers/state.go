@@ -44,8 +44,9 @@ type keyed[T Handle] struct {
 
 	mu      sync.Mutex
 	create  func(k stateKey) T
-	numbers any // that create gives to a state
-	changed int // how often they have changed
+	numbers any             // that create gives to a state
+	latest  policy.Settings // that have them
+	changed int             // how often they have changed
 	ring    []*kept[T]
 	hand    int
 	over    *kept[T] // the overflow state; nil: there has been none
@@ -88,20 +89,34 @@ func (k *keyed[T]) set(s policy.Settings) (rest func()) {
 	numbers := k.kind.numbers(s)
 	same := k.numbers == numbers
 	if !same {
-		k.numbers = numbers
+		k.numbers, k.latest = numbers, s
 		k.changed++
 	}
 	k.create = func(key stateKey) T { return k.kind.make(k.env, k.id, key, s) }
+	changed := k.changed
 	k.mu.Unlock()
+	if same {
+		return nothing
+	}
+	return k.apply(s, changed)
+}
+
+// apply applies numbers to the states that there are. A store's may be told of later
+// ones meanwhile, and so has to be told of them again.
+func (k *keyed[T]) apply(s policy.Settings, changed int) (rest func()) {
 	var todo []func()
-	if !same {
-		for _, kept := range k.kept() {
-			todo = append(todo, k.kind.apply(kept.state, s))
-		}
+	for _, kept := range k.kept() {
+		todo = append(todo, k.kind.apply(kept.state, s))
 	}
 	return func() {
 		for _, do := range todo {
 			do()
+		}
+		k.mu.Lock()
+		latest, now := k.latest, k.changed
+		k.mu.Unlock()
+		if now != changed {
+			k.apply(latest, now)()
 		}
 	}
 }

@@ -2,10 +2,12 @@ package transport_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -155,4 +157,112 @@ func TestJoint(t *testing.T) {
 		equal(t, "the layer", wantError(t, get(t, c, tr).err).Layer, "rate")
 		equal(t, "what was given back", store.turns, 0)
 	})
+}
+
+// slowCircuit is one that says nothing for as long as a send waits.
+type slowCircuit struct{ fleetCircuit }
+
+func (slowCircuit) Admit(ctx context.Context, _ bool, _ *layers.Pass) (time.Duration, bool) {
+	<-ctx.Done()
+	return 0, false
+}
+
+type slowStore struct{ fleetStore }
+
+func (s *slowStore) Circuit(policy.StateID, string, policy.Breaker) layers.Circuit {
+	return slowCircuit{fleetCircuit{&s.fleetStore}}
+}
+
+// TestSlowCircuit: a deadline that passes while a store is asked for a circuit is not
+// taken for a circuit that is open.
+func TestSlowCircuit(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		tr := newTransport(t, c, clocktest.NewUpstream(t, c), settings(policy.Settings{
+			Deadline: 3 * time.Second, Breaker: policy.Breaker{Failures: 1}, Timeouts: policy.Timeouts{Pool: time.Second, Connect: time.Second, Write: time.Second, Read: time.Second},
+		}), func(cfg *transport.Config) { cfg.Store = new(slowStore) })
+		got := get(t, c, tr)
+		e := wantError(t, got.err)
+		equal(t, "the phase", e.Phase, layers.PhaseDeadline)
+		equal(t, "it is the deadline", errors.Is(got.err, context.DeadlineExceeded), true)
+		equal(t, "it took", c.Elapsed(), 3*time.Second)
+	})
+}
+
+// tardyStore is one of which a budget and a circuit note the numbers that they are
+// told, and take their time for some.
+type tardyStore struct {
+	rate     atomic.Pointer[policy.Rate]
+	breaker  atomic.Pointer[policy.Breaker]
+	entered  chan bool
+	released chan bool
+}
+
+type tardyBucket struct {
+	fleetBucket
+
+	s *tardyStore
+}
+
+type tardyCircuit struct {
+	fleetCircuit
+
+	s *tardyStore
+}
+
+func (s *tardyStore) Bucket(policy.StateID, string, policy.Rate) layers.Bucket {
+	return tardyBucket{fleetBucket{&fleetStore{turns: 9}}, s}
+}
+
+func (s *tardyStore) Circuit(policy.StateID, string, policy.Breaker) layers.Circuit {
+	return tardyCircuit{fleetCircuit{new(fleetStore)}, s}
+}
+
+func (*tardyStore) Slots(policy.StateID, string, policy.InFlight) layers.Slots { return nil }
+
+const tardy = 13 // is what they take their time for
+
+func (s *tardyStore) hold(number int) {
+	if number == tardy {
+		s.entered <- true
+		<-s.released
+	}
+}
+
+func (b tardyBucket) Set(r policy.Rate) {
+	b.s.hold(r.Burst)
+	b.s.rate.Store(&r)
+}
+
+func (c tardyCircuit) Set(b policy.Breaker) {
+	c.s.hold(b.Failures)
+	c.s.breaker.Store(&b)
+}
+
+// TestUpdatesOvertake: of two updates at once, a store has the numbers of the one that
+// the transport has, also if it is told of the other's last.
+func TestUpdatesOvertake(t *testing.T) {
+	numbers := func(rate, breaker int) policy.Policy {
+		return settings(policy.Settings{Rate: policy.Rate{PerSecond: 1, Burst: rate}, Breaker: policy.Breaker{Failures: breaker}})
+	}
+	for what, first := range map[string]policy.Policy{"a budget": numbers(tardy, 2), "a circuit": numbers(2, tardy)} {
+		t.Run(what, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				store := &tardyStore{entered: make(chan bool), released: make(chan bool)}
+				tr := newTransport(t, c, clocktest.NewUpstream(t, c, clocktest.Reply(200)), numbers(1, 1), func(cfg *transport.Config) { cfg.Store = store })
+				wantStatus(t, get(t, c, tr), 200)
+				updated := make(chan error)
+				go func() { updated <- tr.Update(first) }()
+				<-store.entered
+				if err := tr.Update(numbers(3, 3)); err != nil {
+					t.Fatal(err)
+				}
+				close(store.released)
+				if err := <-updated; err != nil {
+					t.Fatal(err)
+				}
+				equal(t, "the burst", store.rate.Load().Burst, 3)
+				equal(t, "the failures", store.breaker.Load().Failures, 3)
+			})
+		})
+	}
 }
