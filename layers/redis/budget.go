@@ -233,9 +233,21 @@ func (b *bucket) late(n int, keeps bool) time.Duration {
 	return max(0, late-b.turns(max(0, b.rate.Burst-n)))
 }
 
-// purge forgets the slots whose time is over. One that somebody waits for may
-// be a little late.
+// forget gives up what is reserved, and not for others: they have it.
+func (b *bucket) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.slots, b.back = nil, nil
+	b.serve(b.s.now())
+}
+
+// purge forgets the slots whose time is over, or that others have by now. One that
+// somebody waits for may be a little late.
 func (b *bucket) purge(now instant) {
+	if b.s.lapsed(now) {
+		b.slots = nil
+		return
+	}
 	late := time.Duration(0)
 	if len(b.waiting) > 0 {
 		t := b.waiting[0]
@@ -564,6 +576,7 @@ func (b *bucket) Set(r policy.Rate) {
 	b.rate = r
 	b.known = false
 	if b.local != nil {
+		b.burst = min(b.burst, r.Burst)
 		b.setShare()
 	}
 	b.sweep(b.s.now())

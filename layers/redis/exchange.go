@@ -122,6 +122,13 @@ func (s *Store) leave() error {
 func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 	probe := s.down.Load()
 	rest := time.Duration(0)
+	if !probe && s.lapsed(s.now()) {
+		for _, h := range s.all() {
+			if b, ok := h.(*bucket); ok {
+				b.forget()
+			}
+		}
+	}
 	if probe {
 		rest = 2*s.retry() + min(s.failing, s.opts.Lease) // by then, all have asked
 	}
@@ -204,6 +211,7 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 		}
 		return 0
 	}
+	s.beat.Store(int64(r.began))
 	r.server = r.number()
 	s.see(int(r.number()))
 	left = micros(r.number())

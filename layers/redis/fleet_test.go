@@ -356,6 +356,53 @@ func TestKilledProcess(t *testing.T) {
 	})
 }
 
+// standstill is the clock of a process that is stopped: time passes, and no timer
+// fires.
+type standstill struct{ *clock.Mock }
+
+func (standstill) Now() time.Time                  { return time.Now() }
+func (standstill) Since(t time.Time) time.Duration { return time.Since(t) }
+
+// TestStandstill: a process that was stopped for longer than its lease uses nothing
+// of what others have by then, and gives nothing of it back.
+func TestStandstill(t *testing.T) {
+	t.Parallel()
+	rate := policy.Rate{PerSecond: 0.2, Burst: 1}
+	for what, wakes := range map[string]func(t *testing.T, turn layers.Turn){
+		"uses": func(t *testing.T, turn layers.Turn) {
+			eventually(t, "it has a later turn", func() bool { _, _, again := turn.Due(); return time.Until(again) > 5*time.Second })
+		},
+		"gives back": func(_ *testing.T, turn layers.Turn) { turn.Leave() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			lease := func(o *redis.Options) { o.Lease = time.Second }
+			stopped := of(s.store(lease, func(o *redis.Options) { o.Clock = standstill{clock.NewMock()} })).bucket("k", rate)
+			other, third := of(s.store(lease)).bucket("k", rate), of(s.store(lease)).bucket("k", rate)
+			equal(t, "there is one", stopped.Take(1), true)
+			turn := stopped.Join(1, time.Time{}, 1, false)
+			next := func(turn layers.Turn) bool {
+				_, _, again := turn.Due()
+				left := time.Until(again)
+				return left > 2500*time.Millisecond && left < 5*time.Second // and not when an answer is late
+			}
+			eventually(t, "the next is reserved", func() bool { return next(turn) })
+			time.Sleep(1300 * time.Millisecond)
+			other.Take(1) // and so it is reclaimed
+			reclaimed := other.Join(1, time.Time{}, 1, false)
+			defer reclaimed.Leave()
+			eventually(t, "another has it", func() bool { return next(reclaimed) })
+			wakes(t, turn)
+			time.Sleep(100 * time.Millisecond)
+			third.Take(1) // to know how things stand
+			if left := third.Predict(1); left < 5*time.Second {
+				t.Errorf("a third waits for %v", left)
+			}
+		})
+	}
+}
+
 // TestClose: what a process had reserved comes back at once when it ends in
 // good order, and no goroutine is left.
 func TestClose(t *testing.T) {
@@ -417,6 +464,7 @@ func TestCircuits(t *testing.T) {
 			if i == 3 {
 				o.Clock = hourAhead{clock.New()}
 			}
+			o.Namespace = "a fleet"
 			o.Observer = layers.ObserverFunc(func(_ context.Context, e layers.Event) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -429,7 +477,7 @@ func TestCircuits(t *testing.T) {
 	}
 	client := s.client()
 	eventually(t, "all are subscribed", func() bool {
-		return client.PubSubNumSub(context.Background(), "weir:{weir}:news").Val()["weir:{weir}:news"] == 4
+		return client.PubSubNumSub(context.Background(), "weir:{a%20fleet}:news").Val()["weir:{a%20fleet}:news"] == 4
 	})
 	tell(t, list[0], bad)
 	tell(t, list[1], bad)

@@ -35,7 +35,7 @@ type step struct {
 	c             *circuit
 	what, id, era string
 	done          chan struct{}
-	gone          atomic.Bool // the send that wanted to make the probe is gone
+	settled       atomic.Bool // by the answer, or because the send that wanted to make the probe is gone
 	asked         instant
 	r             stepReply
 	err           error
@@ -81,7 +81,7 @@ func (s *Store) wakeSteps() {
 }
 
 // await waits for the answer as long as a send may.
-func (st *step) await(ctx context.Context) (stepReply, error) {
+func (st *step) await(ctx context.Context) (r stepReply, err error) {
 	s := st.c.s
 	timer := s.clock.Timer(s.opts.Timeout)
 	defer timer.Stop()
@@ -89,13 +89,18 @@ func (st *step) await(ctx context.Context) (stepReply, error) {
 	case <-st.done:
 		return st.r, st.err
 	case <-ctx.Done():
-		st.gone.Store(true)
-		return stepReply{}, ctx.Err()
+		err = ctx.Err()
 	case <-timer.C:
-		st.gone.Store(true)
-		s.fail(errSlow)
-		return stepReply{}, errSlow
+		err = errSlow
 	}
+	if st.what == "probe" && st.settled.Swap(true) {
+		<-st.done
+		return st.r, st.err
+	}
+	if err == errSlow {
+		s.fail(err)
+	}
+	return stepReply{}, err
 }
 
 // stepping takes the steps, several in a round trip.
@@ -130,11 +135,11 @@ func (s *Store) nextSteps() (list []*step) {
 func (s *Store) take(list []*step) {
 	if !s.down.Load() {
 		s.fail(s.run(s.ctx, slices.DeleteFunc(slices.Clone(list), func(st *step) bool {
-			return st.gone.Load() && st.what == "probe"
+			return st.settled.Load()
 		})))
 	}
 	for _, st := range list {
-		if st.gone.Load() && st.r.granted {
+		if st.settled.Swap(true) && st.r.granted {
 			st.c.do("neutral", st.id, st.r.era) // nobody makes that probe
 		}
 		close(st.done)

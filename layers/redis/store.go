@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"net/url"
 	"runtime"
 	"strconv"
 	"strings"
@@ -40,8 +41,9 @@ const (
 
 // Options are how a [Store] works. The zero value is ready to use.
 type Options struct {
-	// Namespace is part of every key. Processes with the same one share what
-	// they keep. A cluster keeps a namespace on one of its nodes. Empty: "weir".
+	// Namespace is part of every key, escaped as in the path of a URL. Processes
+	// with the same one share what they keep. A cluster keeps a namespace on one of
+	// its nodes. Empty: "weir".
 	Namespace string
 	// Timeout is how long a send waits for an answer of Redis at a time, within
 	// its deadline. An answer that takes longer makes the Fallback hold, until
@@ -50,8 +52,8 @@ type Options struct {
 	// Fallback is what holds while Redis cannot be asked.
 	Fallback Fallback
 	// Lease is for how long Redis believes a process to be alive that has not
-	// been heard of. The turns that a dead one had reserved come back then.
-	// 0: 2 s.
+	// been heard of. The turns that a dead one had reserved come back then, and one
+	// that only stood still asks for others. 0: 2 s.
 	Lease time.Duration
 	// Processes is how many there are at least, for their shares: one that starts
 	// without Redis has seen none but itself. 0: 1.
@@ -96,6 +98,7 @@ type Store struct {
 	step   chan struct{}
 	down   atomic.Bool
 	alive  atomic.Int64 // processes seen lately
+	beat   atomic.Int64 // when the last exchange that was answered began
 
 	// Of the goroutine that talks of budgets.
 	suspects []*bucket     // of the exchange that failed
@@ -136,10 +139,6 @@ func (w weakPointer[T, P]) handle() handle {
 	return nil
 }
 
-// braces keeps a namespace from ending the part of a key by which a cluster
-// finds its node.
-var braces = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
-
 // New returns a store on a client, which it does not close. The hooks that the
 // client has by then see the store's commands. It starts a few goroutines, which
 // end with Close.
@@ -152,7 +151,7 @@ func New(client goredis.UniversalClient, opts Options) *Store {
 	opts.Timeout = cmp.Or(opts.Timeout, 50*time.Millisecond)
 	opts.Lease = cmp.Or(opts.Lease, 2*time.Second)
 	s := &Store{
-		opts: opts, client: client, news: client, clock: opts.Clock, prefix: "weir:{" + braces.Replace(opts.Namespace) + "}:", proc: rand.Text(),
+		opts: opts, client: client, news: client, clock: opts.Clock, prefix: "weir:{" + url.PathEscape(opts.Namespace) + "}:", proc: rand.Text(),
 		kick: make(chan struct{}, 1), step: make(chan struct{}, 1),
 		handles: map[string]weakHandle{}, dirty: map[*bucket]struct{}{}, ill: map[*circuit]struct{}{},
 	}
@@ -308,6 +307,10 @@ func (s *Store) see(n int) {
 		s.seen = now
 	}
 }
+
+// lapsed reports that others may take the process for dead, since it has been at a
+// standstill: what it had reserved may be theirs by now.
+func (s *Store) lapsed(now instant) bool { return now-instant(s.beat.Load()) > s.opts.Lease }
 
 // fail says that Redis cannot be asked, if there is an error. No lock may be held.
 func (s *Store) fail(err error) {

@@ -94,6 +94,7 @@ local function load(q, hash, free_, held)
   end
   if b.version < q.version then -- the server has lost what the process knows of
     b.next, b.lost, b.version = math.max(b.next, now + q.floor), true, q.version
+    redis.call('DEL', free_, held) -- which may have been given out since
   end
   b.version = b.version + 1
   redis.call('ZREMRANGEBYSCORE', held, '-inf', str(now))

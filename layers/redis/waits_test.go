@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -232,5 +233,35 @@ func TestPending(t *testing.T) {
 			equal(t, "a send is admitted", admitted, true)
 		}
 		equal(t, "both have waited", c.Elapsed(), time.Second+patience)
+	})
+}
+
+// TestGivenUpProbe: a probe whose send is given up when its answer comes is made, or
+// given back.
+func TestGivenUpProbe(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		var giveUp context.CancelFunc
+		var probes, back atomic.Int64
+		p := of((&scripted{open: true, takes: func(what string) time.Duration {
+			switch what {
+			case "probe":
+				probes.Add(1)
+				giveUp()
+			case "neutral":
+				back.Add(1)
+			}
+			return 0
+		}}).at(t, c))
+		circuit := p.circuit("k", policy.Breaker{Failures: 1, Open: time.Second, OpenMax: time.Second, Probes: 1})
+		for range 500 {
+			var ctx context.Context
+			ctx, giveUp = context.WithCancel(t.Context())
+			pass := new(layers.Pass)
+			if _, admitted := circuit.Admit(ctx, false, pass); admitted {
+				pass.Settle(ctx, layers.VerdictNeutral)
+			}
+			c.Sleep(time.Millisecond)
+		}
+		equal(t, "probes given back", back.Load(), probes.Load())
 	})
 }
