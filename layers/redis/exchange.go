@@ -122,13 +122,7 @@ func (s *Store) leave() error {
 func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 	probe := s.down.Load()
 	rest := time.Duration(0)
-	if !probe && s.lapsed(s.now()) {
-		for _, h := range s.all() {
-			if b, ok := h.(*bucket); ok {
-				b.forget()
-			}
-		}
-	}
+	s.forget()
 	if probe {
 		rest = 2*s.retry() + min(s.failing, s.opts.Lease) // by then, all have asked
 	}

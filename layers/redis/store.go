@@ -312,6 +312,18 @@ func (s *Store) see(n int) {
 // standstill: what it had reserved may be theirs by now.
 func (s *Store) lapsed(now instant) bool { return now-instant(s.beat.Load()) > s.opts.Lease }
 
+// forget has the buckets forget what others may have.
+func (s *Store) forget() {
+	if s.down.Load() || !s.lapsed(s.now()) {
+		return
+	}
+	for _, h := range s.all() {
+		if b, ok := h.(*bucket); ok {
+			b.forget()
+		}
+	}
+}
+
 // fail says that Redis cannot be asked, if there is an error. No lock may be held.
 func (s *Store) fail(err error) {
 	if err != nil && !s.down.Swap(true) {

@@ -260,6 +260,7 @@ func TestGivenUpProbe(t *testing.T) {
 			if _, admitted := circuit.Admit(ctx, false, pass); admitted {
 				pass.Settle(ctx, layers.VerdictNeutral)
 			}
+			giveUp()
 			c.Sleep(time.Millisecond)
 		}
 		equal(t, "probes given back", back.Load(), probes.Load())
