@@ -48,6 +48,9 @@
 // that still sleep then fail the test. Stop them before: close what is open, and
 // let [Clock.Sleep] pass the time that they need to notice.
 //
+// What the test uses is made in its bubble: a timer or connection of a transport from
+// outside belongs to another time, and may never fire.
+//
 // A server's handler for HTTP/1 learns that its client has gone only if it has
 // read the request's body.
 package clocktest

@@ -44,6 +44,10 @@ type Network struct {
 // NewNetwork returns an empty network for a test in [Run]. At the test's end all
 // its connections are closed.
 func NewNetwork(t testing.TB) *Network {
+	t.Helper()
+	if bubbleOf(stack(false)) == "" {
+		t.Fatal("clocktest: NewNetwork outside of the bubble; call it in the function that Run calls")
+	}
 	n := &Network{
 		t:         t,
 		done:      make(chan struct{}),
@@ -73,6 +77,7 @@ func (n *Network) close() {
 
 // Listen makes addr, a host and port, accept connections.
 func (n *Network) Listen(addr string) net.Listener {
+	mustHavePort(addr)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.listeners[addr] != nil {
@@ -84,14 +89,22 @@ func (n *Network) Listen(addr string) net.Listener {
 	return l
 }
 
-// Delay makes connecting to addr take d.
+// Delay makes connecting to addr, a host and port, take d.
 func (n *Network) Delay(addr string, d time.Duration) {
+	mustHavePort(addr)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.delays[addr] = d
 }
 
-// Blackhole makes connecting to addr take for ever.
+// mustHavePort panics if addr is not one that anybody dials.
+func mustHavePort(addr string) {
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		panic("clocktest: " + err.Error())
+	}
+}
+
+// Blackhole makes connecting to addr, a host and port, take for ever.
 func (n *Network) Blackhole(addr string) { n.Delay(addr, -1) }
 
 // DialContext connects to addr. It is for http.Transport's field of this name,

@@ -20,11 +20,11 @@ import (
 
 // A real server and a real transport, over HTTP/1 and HTTP/2, at exact times.
 func TestServe(t *testing.T) {
-	for _, url := range []string{"http://a.test/", "https://a.test/", "https://127.0.0.1/"} {
+	for _, url := range []string{"http://a.test/", "https://a.test/", "https://127.0.0.1/", "https://[::1]/"} {
 		Run(t, func(t *testing.T, c *Clock) {
 			l := &timeline{c: c}
 			n := NewNetwork(t)
-			for _, host := range []string{"a.test", "127.0.0.1"} {
+			for _, host := range []string{"a.test", "127.0.0.1", "::1"} {
 				n.Serve(host, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					l.add("server reads %s over %s", r.Method, r.Proto)
 					io.Copy(io.Discard, r.Body)
@@ -38,6 +38,7 @@ func TestServe(t *testing.T) {
 			n.Delay("a.test:80", time.Second)
 			n.Delay("a.test:443", time.Second)
 			n.Delay("127.0.0.1:443", time.Second)
+			n.Delay("[::1]:443", time.Second)
 			transport := n.Transport()
 			for range 2 {
 				req, err := http.NewRequestWithContext(t.Context(), "PUT", url, strings.NewReader("request"))
@@ -198,6 +199,36 @@ func TestListener(t *testing.T) {
 		}
 		n.Listen("a.test:1")
 	})
+}
+
+// An address that nobody dials is a mistake, and not a host that refuses.
+func TestAddressesThatNobodyDials(t *testing.T) {
+	for want, f := range map[string]func(*Network){
+		"missing port": func(n *Network) { n.Listen("a.test") },
+		"clocktest":    func(n *Network) { n.Blackhole("a.test") },
+		"Listen takes": func(n *Network) { n.Serve("a.test:8080", http.NotFoundHandler()) },
+	} {
+		Run(t, func(t *testing.T, _ *Clock) {
+			n := NewNetwork(t)
+			defer func() {
+				if text, _ := recover().(string); !strings.Contains(text, want) {
+					t.Errorf("panics with %q, want %q", text, want)
+				}
+			}()
+			f(n)
+		})
+	}
+}
+
+func TestNetworkOutsideOfABubble(t *testing.T) {
+	if out := failing(t, "TestFailOutside"); !strings.Contains(out, "outside of the bubble") || !strings.Contains(out, "network_test.go") {
+		t.Error(out)
+	}
+}
+
+func TestFailOutside(t *testing.T) {
+	onlyOnPurpose(t)
+	NewNetwork(t)
 }
 
 // conns returns both ends of a connection.

@@ -12,16 +12,20 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing/synctest"
 	"time"
 )
 
-// Serve lets a host answer with h: on its port 80 over HTTP/1, and on its port
-// 443 over TLS and HTTP/2, or HTTP/1 if the client does not offer HTTP/2. At the
-// test's end the contexts of its requests end, the server is closed, and as much
-// time passes as handlers take to return.
+// Serve lets a host, which has no port in its name, answer with h: on its port 80
+// over HTTP/1, and on its port 443 over TLS and HTTP/2, or HTTP/1 if the client does
+// not offer HTTP/2. At the test's end the contexts of its requests end, the server is
+// closed, and as much time passes as handlers take to return.
 func (n *Network) Serve(host string, h http.Handler) *http.Server {
+	if strings.Contains(host, ":") && net.ParseIP(host) == nil {
+		panic("clocktest: Serve takes a host without a port, and this is " + host + "; Listen takes any port")
+	}
 	handlers := new(sync.WaitGroup)
 	handlers.Add(1) // the server itself
 	server := &http.Server{
@@ -38,7 +42,7 @@ func (n *Network) Serve(host string, h http.Handler) *http.Server {
 			NextProtos: []string{"h2", "http/1.1"},
 		},
 	}
-	plain, secure := n.Listen(host+":80"), n.Listen(host+":443")
+	plain, secure := n.Listen(net.JoinHostPort(host, "80")), n.Listen(net.JoinHostPort(host, "443"))
 	go func() { _ = server.Serve(plain) }()
 	go func() { _ = server.ServeTLS(secure, "", "") }()
 	n.t.Cleanup(func() {

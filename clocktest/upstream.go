@@ -75,8 +75,12 @@ func (r *Request) line() string {
 // NewUpstream returns an upstream that takes one step a request, in the order in
 // which requests arrive. A request for which no step is left fails, and so does
 // then the test at its end, as it does if a response's body was not closed. Steps
-// that are left over are no failure: how often it was asked, Requests says.
+// that are left over are no failure: how often it was asked, Requests says. A nil
+// clock is the real one.
 func NewUpstream(t testing.TB, c clock.Clock, steps ...Step) *Upstream {
+	if c == nil {
+		c = clock.New()
+	}
 	u := &Upstream{clock: c, steps: slices.Clone(steps), open: make(map[*body]*Request)}
 	t.Cleanup(func() {
 		u.mu.Lock()

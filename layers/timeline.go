@@ -66,7 +66,7 @@ func (e Event) String() string {
 	if e.Attempt > 0 {
 		words = append(words, fmt.Sprintf("#%d", e.Attempt))
 	}
-	if e.Phase != "" {
+	if e.Phase != "" && string(e.Phase) != string(e.Kind) {
 		words = append(words, string(e.Phase))
 	}
 	if e.State != 0 {

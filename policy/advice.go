@@ -137,15 +137,18 @@ func (a *advisor) amplify(attempts, hedges int) {
 	if sends == 1 {
 		return
 	}
-	each := ""
+	each := "attempts"
+	if attempts == 1 {
+		each = "attempt"
+	}
 	if hedges > 0 {
-		each = fmt.Sprintf(", each hedged by %d more", hedges)
+		each += fmt.Sprintf(", each hedged by %d more", hedges)
 	}
 	average := "nothing holds the average; set Retry.Budget"
 	if share := a.share(); share > 0 {
 		average = fmt.Sprintf("Retry.Budget %g holds the average at %g; lower it, Retry.MaxAttempts or Hedge.Max for less", share, 1+share)
 	}
-	a.say("a call may cost the server %d sends: %d attempts%s; %s", sends, attempts, each, average)
+	a.say("a call may cost the server %d sends: %d %s; %s", sends, attempts, each, average)
 }
 
 // rates yields the budgets that count sends.

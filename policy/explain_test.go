@@ -236,6 +236,15 @@ func TestExplainsWhatIsSent(t *testing.T) {
 	}
 }
 
+func TestAdviceOnOneAttempt(t *testing.T) {
+	table := mustCompile(t, Policy{Settings: Settings{Retry: Retry{MaxAttempts: 1, Budget: Off}, Hedge: Hedge{Delay: time.Second}}})
+	r := &http.Request{URL: &url.URL{Scheme: "http", Host: "a.test"}}
+	got := table.LineURL("GET", r.URL).Explain(r, Settings{}, nil, func(*Resolved) []string { return nil }, 0).Advice
+	if want := "2 sends: 1 attempt, each hedged by 1 more;"; !strings.Contains(strings.Join(got, "\n"), want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // TestExplainIsSettled: of several budgets that have no turn in time, it names the
 // one that is to be waited for longest, as the call goes by, each time.
 func TestExplainIsSettled(t *testing.T) {

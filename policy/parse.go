@@ -149,6 +149,8 @@ func (p *parser) next(path string) (json.Token, int) {
 		reason = "JSON has no comments"
 	case bytes.HasPrefix(rest, []byte("\ufeff")):
 		reason = "a byte order mark; save the file as UTF-8 without one"
+	case bytes.HasSuffix(bytes.TrimRight(p.data[:at], " \t\r\n"), []byte(",")) && bytes.ContainsAny(rest[:min(1, len(rest))], "]}"):
+		reason = "a comma before the end, where JSON has none"
 	case errors.As(err, &syntax) && len(rest) > 0:
 		reason = "not JSON: " + syntax.Error()
 	}
@@ -219,7 +221,11 @@ func shorten(s string) string {
 func (p *parser) object(path string, known []string, member func(key, path string)) bool {
 	tok, at := p.next(path)
 	if tok != json.Delim('{') {
-		p.wrong(tok, at, path, "an object")
+		want := "an object"
+		if on, ok := tok.(bool); ok && slices.Contains(known, "enabled") {
+			want = fmt.Sprintf(`{"enabled": %v}`, on)
+		}
+		p.wrong(tok, at, path, want)
 		return false
 	}
 	seen := map[string]bool{}

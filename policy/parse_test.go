@@ -72,7 +72,8 @@ func TestParseErrors(t *testing.T) {
 		{"cut off", "{\n\"deadline\": \"1s\",", []string{"line 2, column 18: the JSON ends too early"}},
 		{"cut off in a text", `{"dead`, []string{"line 1, column 2: the JSON ends too early"}},
 		{"broken", "{\n  \"retry\": {\"budget\": 0..1}\n}", []string{`line 2, column 23: retry.budget: not JSON: invalid character '.' after decimal point in numeric literal`}},
-		{"a comma too many", `{"deadline":"1s",}`, []string{"line 1, column 18: not JSON: invalid character '}'"}},
+		{"a comma too many", `{"deadline":"1s",}`, []string{"line 1, column 18: a comma before the end, where JSON has none"}},
+		{"a comma too many in a list", "{\"routes\": [\n  {\"pattern\": \"/\"},\n]}", []string{"line 3, column 1: routes[1]: a comma before the end, where JSON has none"}},
 		{"trailing data", "{}\n{}", []string{"line 2, column 1: data after the end of the policy"}},
 		{"trailing comma", "{},", []string{"line 1, column 3: data after the end of the policy"}},
 		{"byte order mark", "\ufeff{}", []string{"line 1, column 1: a byte order mark; save the file as UTF-8 without one"}},
@@ -88,9 +89,12 @@ func TestParseErrors(t *testing.T) {
 		// The wrong kind.
 		{"an array", `[1,{"a":[]}]`, []string{"line 1, column 1: an array; want an object"}},
 		{"null", `null`, []string{"line 1, column 1: null; want an object"}},
-		{"section", `{"retry": null, "hedge": 3, "deadline": "1s"}`, []string{
+		{"section", `{"retry": null, "hedge": 3, "breaker": true, "stream": false, "timeouts": true}`, []string{
 			"line 1, column 11: retry: null; want an object",
 			"line 1, column 26: hedge: 3; want an object",
+			`line 1, column 40: breaker: true; want {"enabled": true}`,
+			`line 1, column 56: stream: false; want {"enabled": false}`,
+			"line 1, column 75: timeouts: true; want an object",
 		}},
 		{"routes", `{"routes": {"pattern": "/"}}`, []string{"line 1, column 12: routes: an object; want an array"}},
 		{"route", `{"routes": ["/"]}`, []string{`line 1, column 13: routes[0]: "/"; want an object`}},

@@ -363,7 +363,9 @@ func TestBreakerEvents(t *testing.T) {
 		var states []layers.State
 		tr = newTransport(t, c, up, circuit(policy.Breaker{}), observer(func(_ context.Context, e layers.Event) {
 			if e.Kind == layers.KindBreaker {
-				states = append(states, e.State)
+				if states = append(states, e.State); len(states) == 1 {
+					equal(t, "the line of the event", e.String(), "breaker open 10s")
+				}
 				for _, b := range tr.Breakers() {
 					b.State()
 					b.Auto()

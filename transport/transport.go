@@ -94,7 +94,7 @@ func (s *stack) update(p policy.Policy) error {
 
 // With returns a view: a transport with settings of its own over those of the
 // routes, which shares everything else. It is refused if no route could use
-// the settings.
+// the settings; a call on a route that cannot fails before it is sent.
 func (t *Transport) With(s policy.Settings) (*Transport, error) {
 	view := t.view.With(s)
 	if err := t.table.Load().Check(view); err != nil {

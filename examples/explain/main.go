@@ -76,5 +76,8 @@ func explain(file, method, url string) (e policy.Explanation, err error) {
 	if err != nil {
 		return e, err
 	}
+	if req.URL.Host == "" {
+		return e, fmt.Errorf("%q names no host; write it as https://api.example.com/orders", url)
+	}
 	return weir.Explain(req), nil
 }

@@ -58,7 +58,7 @@ func TestImpossiblePolicy(t *testing.T) {
 }
 
 func TestBadArguments(t *testing.T) {
-	for _, args := range [][]string{{"-policy", "testdata/none.json"}, {"-url", "http://[::1"}, {"-method", "a b"}, {"-colour"}} {
+	for _, args := range [][]string{{"-policy", "testdata/none.json"}, {"-url", "http://[::1"}, {"-url", "api.example.com/orders"}, {"-method", "a b"}, {"-colour"}} {
 		if status, _, err := explained(t, args...); status == 0 || err == "" {
 			t.Errorf("%q: exit status %d, %q", args, status, err)
 		}
