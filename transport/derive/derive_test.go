@@ -458,8 +458,8 @@ func TestApplyTakesTheLargest(t *testing.T) {
 	}
 }
 
-// TestApplyToNestedRoutes: a route inherits from one that is more general, and
-// has room for its own limits all the same.
+// TestApplyToNestedRoutes: a route inherits from one that is more general, but
+// for what it has too few samples for: that stays what it was.
 func TestApplyToNestedRoutes(t *testing.T) {
 	s := new(Snapshot)
 	exactly(&s.Sample(Group{"all", ""}, Call).Done, 4_000, 500*time.Millisecond)
@@ -477,9 +477,152 @@ func TestApplyToNestedRoutes(t *testing.T) {
 	if _, err := policy.Compile(applied); err != nil {
 		t.Error(err)
 	}
-	for i, want := range []time.Duration{40 * time.Second, time.Second, 0} { // the last inherits
+	for i, want := range []time.Duration{time.Minute, time.Second, 0} { // the last inherits
 		if got := applied.Routes[i].Deadline; got != want {
 			t.Errorf("%s: got %v, want %v", applied.Routes[i].Pattern, got, want)
+		}
+	}
+}
+
+// TestApplyLeavesTheRest: a route with too few samples is not given what others
+// need, and a deadline leaves the time for what is not derived.
+func TestApplyLeavesTheRest(t *testing.T) {
+	s := new(Snapshot)
+	for _, name := range []string{"", "quota"} {
+		exactly(&s.Sample(Group{name, ""}, Call).Done, 4_000, 50*time.Millisecond)
+		exactly(&s.Sample(Group{name, ""}, Headers).Done, 4_000, 50*time.Millisecond)
+	}
+	exactly(&s.Sample(Group{"reports", ""}, Call).Done, 50, 40*time.Second)
+	exactly(&s.Sample(Group{"reports", ""}, Headers).Done, 50, 40*time.Second)
+	exactly(&s.Sample(Group{"hasty", ""}, Call).Done, 4_000, 2*time.Second)
+	exactly(&s.Sample(Group{"hasty", ""}, Headers).Done, 50, 2*time.Second)
+	p, err := Derive(s, Options{})
+	if few := new(TooFewError); !errors.As(err, &few) {
+		t.Fatal(err)
+	}
+	applied, err := p.Apply(policy.Policy{
+		Settings: policy.Settings{Deadline: 2 * time.Minute},
+		Routes: []policy.Route{
+			{Pattern: "/reports/", Name: "reports"},
+			{Pattern: "/quota/", Name: "quota", Settings: policy.Settings{Rate: policy.Rate{PerSecond: 5, MaxWait: 20 * time.Second}}},
+			{Pattern: "/hasty/", Name: "hasty"},
+			{Pattern: "/slow/", Name: "slow", Settings: policy.Settings{Timeouts: policy.Timeouts{Attempt: 10 * time.Second}}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := policy.Compile(applied); err != nil {
+		t.Fatal(err)
+	}
+	type limits struct{ deadline, read time.Duration }
+	of := func(s policy.Settings) limits { return limits{s.Deadline, s.Timeouts.Read} }
+	if got, want := of(applied.Settings), (limits{250 * time.Millisecond, 250 * time.Millisecond}); got != want {
+		t.Errorf("the policy's own: got %v, want %v", got, want)
+	}
+	for i, want := range []limits{
+		{2 * time.Minute, 30 * time.Second},        // as before
+		{20 * time.Second, 250 * time.Millisecond}, // for its MaxWait
+		{4 * time.Second, 4 * time.Second},         // the Read of before, which the deadline cuts
+		{10 * time.Second, 0},                      // for its Attempt
+	} {
+		if got := of(applied.Routes[i].Settings); got != want {
+			t.Errorf("%s: got %v, want %v", applied.Routes[i].Name, got, want)
+		}
+	}
+}
+
+// TestApplyIsSound: of a policy that compiles, with routes each more special than
+// the last, comes one that compiles, and that every bucket's override suits.
+func TestApplyIsSound(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	patterns := []string{"/", "/a/", "GET /a/", "GET h.example/a/", "GET h.example/a/b"}
+	requests := map[string][3]string{
+		"": {"PUT", "h.test", "/z"}, "/": {"PUT", "h.test", "/z"}, "/a/": {"PUT", "h.test", "/a/z"}, "GET /a/": {"GET", "h.test", "/a/z"},
+		"GET h.example/a/": {"GET", "h.example", "/a/z"}, "GET h.example/a/b": {"GET", "h.example", "/a/b"},
+	}
+	some := func(d *time.Duration, most time.Duration) {
+		if r.IntN(4) == 0 {
+			*d = sensible(time.Duration(r.Int64N(int64(most)))) + 50*time.Millisecond
+		}
+	}
+	settings := func() (s policy.Settings) {
+		some(&s.Deadline, time.Minute)
+		for _, d := range []*time.Duration{
+			&s.Timeouts.Pool, &s.Timeouts.Connect, &s.Timeouts.Write, &s.Timeouts.Read, &s.Timeouts.Attempt,
+			&s.Stream.FirstContent, &s.Rate.MaxWait, &s.InFlight.MaxWait,
+		} {
+			some(d, 30*time.Second)
+		}
+		some(&s.Retry.MinAttempt, 4*time.Second)
+		some(&s.Hedge.Delay, 4*time.Second)
+		for _, d := range []*time.Duration{&s.Stream.Gap, &s.Stream.PingedGap, &s.Stream.ThinkingGap, &s.Stream.ToolGap} {
+			some(d, 2*time.Minute)
+		}
+		s.Stream.Enabled = policy.Toggle(r.IntN(2))
+		s.Rate.PerSecond, s.InFlight.Max = float64(r.IntN(2)), r.IntN(2)
+		return s
+	}
+	var samples []*Histogram
+	for _, p99 := range []time.Duration{1, 100, 2_000, 30_000} {
+		h := new(Histogram)
+		exactly(h, 300, p99*time.Millisecond)
+		samples = append(samples, h)
+	}
+	few := new(Histogram)
+	exactly(few, 20, time.Second)
+	for tried := 0; tried < 10; {
+		p := policy.Policy{Settings: settings()}
+		for _, pattern := range patterns {
+			p.Routes = append(p.Routes, policy.Route{Pattern: pattern, Settings: settings()})
+		}
+		table, err := policy.Compile(p)
+		if err != nil {
+			continue
+		}
+		tried++
+		s := new(Snapshot)
+		for _, route := range append([]string{""}, patterns...) {
+			for _, bucket := range []string{"", "b"} {
+				for _, q := range quantities {
+					h := append(samples, few, new(Histogram), new(Histogram))[r.IntN(len(samples)+3)]
+					if slices.Contains(gaps, q) {
+						h = samples[r.IntN(len(samples))]
+					}
+					sample := s.Sample(Group{route, bucket}, q)
+					sample.Done.Merge(h)
+					sample.Longest.Merge(h)
+				}
+			}
+		}
+		resolve := func(t *policy.Table, route string, o *policy.Override) (policy.Settings, error) {
+			of := requests[route]
+			got, err := t.Line(of[0], of[1], of[2]).Resolve(policy.Settings{}, o)
+			if err != nil {
+				return policy.Settings{}, err
+			}
+			return got.Settings, nil
+		}
+		plan, _ := Derive(s, Options{Present: func(g Group) policy.Settings {
+			present, err := resolve(table, g.Route, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return present
+		}})
+		applied, err := plan.Apply(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sound, err := policy.Compile(applied)
+		if err != nil {
+			t.Errorf("of %+v: %v", p, err)
+			continue
+		}
+		for g := range plan.settings {
+			if _, err := resolve(sound, g.Route, plan.Override(g)); g.Route != "" && err != nil {
+				t.Errorf("%v: %v", g, err)
+			}
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package derive
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -77,7 +76,7 @@ func (p *Plan) settle(g Group, limits map[string]*Limit, present policy.Settings
 	for field, l := range limits {
 		*fieldIn(&s, field) = l.Value
 	}
-	raised := conform(&s, policy.Defaults().With(present))
+	raised := conform(&s, policy.Defaults().With(present), policy.Settings{}, 0)
 	for _, field := range fields {
 		why, is := raised[field]
 		v := *fieldIn(&s, field)
@@ -121,27 +120,25 @@ func secondAttempt(s *policy.Settings, present policy.Settings) (deadline time.D
 	return sensible(deadline), first
 }
 
-// conform raises what a policy would otherwise be refused for, given the
-// settings that s comes to lie on, and says why.
-func conform(s *policy.Settings, beneath policy.Settings) (raised map[string]string) {
+// conform raises what a policy would otherwise be refused for, and says why: in
+// are the settings that s comes to lie on. It has to leave room for those of over,
+// which may come to lie on it, and the deadline for a wait.
+func conform(s *policy.Settings, in, over policy.Settings, wait time.Duration) (raised map[string]string) {
 	raised = map[string]string{}
+	in = in.With(*s)
 	raise := func(field string, least time.Duration, why string) {
-		v := fieldIn(s, field)
-		in := cmp.Or(*v, *fieldIn(&beneath, field))
-		if in > 0 && in < least {
-			*v = least
+		if v := fieldIn(&in, field); *v > 0 && *v < least {
+			*fieldIn(s, field), *v = least, least
 			raised[field] = why
 		}
 	}
-	gap := cmp.Or(s.Stream.Gap, beneath.Stream.Gap)
 	for _, field := range []string{"Stream.PingedGap", "Stream.ThinkingGap", "Stream.ToolGap"} {
-		if s.Stream.Gap > 0 || *fieldIn(s, field) > 0 {
-			raise(field, gap, "it takes the place of Stream.Gap, and must not be below it")
-		}
+		raise(field, max(in.Stream.Gap, over.Stream.Gap), "it takes the place of Stream.Gap, and must not be below it")
 	}
-	for _, field := range []string{"Timeouts.Connect", "Timeouts.Read", "Stream.FirstContent"} {
-		raise("Deadline", *fieldIn(s, field), "it is to leave the time for "+field)
+	for _, field := range phases {
+		raise("Deadline", max(*fieldIn(s, field), *fieldIn(&over, field)), "it is to leave the time for "+field)
 	}
+	raise("Deadline", wait, "it is to leave the time for what else it bounds")
 	return raised
 }
 
