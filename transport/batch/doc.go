@@ -53,8 +53,9 @@
 // What becomes of single items is in the [Report]. Run fails if it did not try
 // them all: at the deadline with [ErrDeadline], at the end of its context with
 // that one's cause, and when the cursor cannot be read or written. A panic in
-// the function of an item is the error of that item, a [PanicError], and does
-// not stop the others. One in a Store that saves is a failure to save.
+// the function of an item, or in its error as Run looks into that, is the error of
+// the item, a [PanicError], and does not stop the others. One in a Store that
+// saves is a failure to save, and one in SaveFailed stops the job.
 //
 // # Concurrency
 //

@@ -52,6 +52,7 @@ type result struct {
 	item  int
 	trial bool
 	err   error
+	verdict
 	at    instant
 	ended bool // the context had, too
 }
@@ -138,11 +139,11 @@ func (j *job) loop() {
 			j.startNext(now)
 		}
 		j.saveIfDue(now)
+		if j.over() {
+			return // which is shown, too
+		}
 		if j.show.due(now) {
 			j.show.draw(j.progress(now), now)
-		}
-		if j.over() {
-			return
 		}
 		j.alarm.set(j.Clock, now, j.next(now))
 		select {
@@ -211,20 +212,21 @@ func (j *job) startNext(now instant) {
 	j.running++
 	trial := j.gate.started(now)
 	go func() {
-		r := result{item: i, trial: trial, err: errGoexit}
+		r := result{item: i, trial: trial, err: errGoexit, verdict: verdict{outcome: failed}}
 		defer func() {
 			r.at, r.ended = j.now(), j.ctx.Err() != nil
 			j.results <- r
 		}()
 		defer recovered(&r.err)
 		r.err = j.do(j.items, i)
+		r.verdict = judge(r.err, j.endsAt) // here, as the error's methods are the caller's, too
 	}()
 }
 
 // settle takes the end of an item.
 func (j *job) settle(r result) {
 	j.running--
-	o, wait, sent := judge(r.err, j.endsAt)
+	o, wait, sent := r.outcome, r.wait, r.sent
 	if o != done && (r.at >= j.deadline || r.ended) {
 		o = stopped
 	}
@@ -236,7 +238,7 @@ func (j *job) settle(r result) {
 	} else if r.trial {
 		j.gate.passed(r.at)
 	}
-	if o == circuit && sent || o == failed && r.trial && ofCall(r.err) {
+	if o == circuit && sent || o == failed && r.trial && r.call {
 		o = circuit
 		if j.returns[r.item]++; j.returns[r.item] > mostReturns {
 			o = failed

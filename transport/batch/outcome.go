@@ -26,36 +26,37 @@ const (
 // the circuit by itself would come back for ever.
 const mostReturns = 3
 
+// A verdict is what the end of an item means.
+type verdict struct {
+	outcome
+	wait time.Duration // that a limit asks for; 0: it does not know
+	sent bool          // something was, nevertheless
+	call bool          // the error is that of a call, so that the server may be why
+}
+
 // judge says what the error means that fn returned before the deadline. ends
-// reports that an instant is that deadline. wait is how long a limit asks to
-// wait, zero if it does not know; sent tells that something was sent nevertheless.
-func judge(err error, ends func(time.Time) bool) (o outcome, wait time.Duration, sent bool) {
+// reports that an instant is that deadline.
+func judge(err error, ends func(time.Time) bool) verdict {
 	if err == nil {
-		return done, 0, false
+		return verdict{outcome: done}
 	}
 	e, ok := errors.AsType[*layers.Error](err)
 	switch {
 	case !ok:
 	case e.Layer == "breaker" || e.Reason == layers.ReasonCircuit:
-		return circuit, e.RetryAfter, e.Sent != layers.Unsent || acted(e)
+		return verdict{circuit, e.RetryAfter, e.Sent != layers.Unsent || acted(e), true}
 	case e.Sent == layers.Unsent && !acted(e) && e.Reason != layers.ReasonCost &&
 		(e.Phase == layers.PhaseRate || e.Phase == layers.PhaseInFlight):
-		return limited, e.RetryAfter, false
+		return verdict{limited, e.RetryAfter, false, true}
 	case e.Reason == layers.ReasonDeadline && ends(e.Deadline):
-		return stopped, 0, true
+		return verdict{stopped, 0, true, true}
 	}
-	return failed, 0, false
+	return verdict{failed, 0, false, ok}
 }
 
 // acted reports that a server did what must not be done twice, before the call was
 // redirected to where nothing was sent any more.
 func acted(e *layers.Error) bool { return e.Attempts > 0 && !e.Retryable }
-
-// ofCall reports that the error is that of a call, so that the server may be why.
-func ofCall(err error) bool {
-	_, ok := errors.AsType[*layers.Error](err)
-	return ok
-}
 
 // StatusError returns the error of an answer whose status is not the one that
 // was hoped for. Return it from the function of an item: it knows why the call
@@ -78,7 +79,8 @@ func StatusError(resp *http.Response) error {
 	return e
 }
 
-// PanicError is a panic in the function of an item, or in a Store as it saved.
+// PanicError is a panic in the function of an item, or in the methods of the error
+// that it returned, in a Store as it saved, or in SaveFailed.
 type PanicError struct {
 	Value any    // that it panicked with
 	Stack []byte // of the goroutine, as debug.Stack returns it

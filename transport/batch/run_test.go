@@ -69,10 +69,12 @@ func TestRun(t *testing.T) {
 }
 
 func TestNoItems(t *testing.T) {
-	report, err := batch.Run(t.Context(), batch.Config{Within: time.Hour}, batch.Strings(nil), sleep(nil, 0))
+	var shown strings.Builder
+	report, err := batch.Run(t.Context(), batch.Config{Within: time.Hour, Progress: &shown}, batch.Strings(nil), sleep(nil, 0))
 	if err != nil || report.Items != 0 {
 		t.Error(report, err)
 	}
+	equal(t, "what is shown", shown.String(), "0% done, 0/0, 0 unprocessed, in 0s\n")
 }
 
 // A window of 6 h, a deadline of 5.5 h, and items that are slower than planned.
@@ -357,6 +359,42 @@ func TestPanic(t *testing.T) {
 			t.Error("a panic is the error that it was called with, if it was one")
 		}
 		has(t, report.Failed[1].Err.Error(), "Goexit")
+	})
+}
+
+// broken is an error whose methods need more than it has.
+type broken struct{ err error }
+
+func (b *broken) Error() string { return b.err.Error() }
+func (b *broken) Unwrap() error { return b.err }
+
+// TestErrorThatPanics: looking into an error runs code of the caller's, too.
+func TestErrorThatPanics(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		store := &memory{}
+		report, err := batch.Run(t.Context(), batch.Config{Job: "night", Store: store, Workers: 2, Within: time.Hour, Clock: c},
+			batch.Strings(numbered(4)), func(_ context.Context, item string) error {
+				switch item {
+				case "item 0":
+					return (*layers.Error)(nil)
+				case "item 1":
+					return fmt.Errorf("%s: %w", item, (*broken)(nil))
+				case "item 2":
+					panic((*broken)(nil))
+				}
+				return nil
+			})
+		if err != nil {
+			t.Error(err)
+		}
+		wantCounts(t, report, 0, 1, 3, 0)
+		for _, f := range report.Failed {
+			if _, ok := f.Err.(*batch.PanicError); !ok { //nolint:errorlint // To look further would panic.
+				t.Errorf("%s: %T", f.Name, f.Err)
+			}
+		}
+		equal(t, "the store's last word", store.cursor(t).Done(), 1)
+		equal(t, "how often it was closed", store.closes, 1)
 	})
 }
 

@@ -119,7 +119,28 @@ func TestDiskFull(t *testing.T) {
 	})
 }
 
-// A store that cannot be written at all is found before the first item.
+// Whoever is asked what a failure means may panic over it.
+func TestSaveFailedPanics(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		fails := true
+		store := &memory{fails: func() error {
+			if fails {
+				return syscall.ENOSPC
+			}
+			return nil
+		}}
+		report, err := batch.Run(t.Context(), batch.Config{
+			Job: "j", Within: time.Hour, Store: store, Clock: c,
+			SaveFailed: func(error) error { fails = false; panic(errMine) },
+		}, batch.Strings(numbered(3)), sleep(c, time.Second))
+		if !errors.Is(err, errMine) {
+			t.Error(err)
+		}
+		wantCounts(t, report, 0, 0, 0, 3)
+		equal(t, "the number of closes", store.closes, 1)
+	})
+}
+
 // A store that panics, or ends its goroutine, has failed.
 func TestStoreBreaks(t *testing.T) {
 	for name, breaks := range map[string]func(){"a panic": func() { panic(errMine) }, "Goexit": runtime.Goexit} {
@@ -147,6 +168,7 @@ func TestStoreBreaks(t *testing.T) {
 	}
 }
 
+// A store that cannot be written at all is found before the first item.
 func TestStoreNeverWorks(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		store := &memory{clock: c, fails: func() error { return syscall.EROFS }}

@@ -122,12 +122,18 @@ func (j *job) saved(err error) {
 	j.saver.retry = after(now, j.SaveEvery)
 	err = j.saveError(err)
 	if j.SaveFailed != nil {
-		err = j.SaveFailed(err)
+		err = j.ask(err)
 	}
 	if err != nil && j.stop == nil {
 		j.halt(err)
 		j.broken = true
 	}
+}
+
+// ask has the caller decide what a failure means. A panic stops the job.
+func (j *job) ask(failure error) (err error) {
+	defer recovered(&err)
+	return j.SaveFailed(failure)
 }
 
 func (j *job) saveError(err error) error {
