@@ -240,8 +240,14 @@ func bare(text string) string {
 
 // safeText is an error's text without what may hold a secret: the URL of a
 // nested client's error, userinfo and query of any other URL, and whatever
-// net/http quotes from a message.
-func safeText(err error) string {
+// net/http quotes from a message. It may be asked for on any goroutine, where a
+// panic of the error's methods, as of a nil pointer's, would end the process.
+func safeText(err error) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = fmt.Sprintf("a %T without a text", err)
+		}
+	}()
 	switch e := err.(type) { //nolint:errorlint // Each level of the chain prints itself.
 	case *Error:
 		return e.Error()
@@ -252,7 +258,7 @@ func safeText(err error) string {
 	case textproto.ProtocolError, *textproto.Error:
 		return "malformed message from the server"
 	}
-	text := err.Error()
+	text = err.Error()
 	if _, ok := errors.AsType[*policy.ConfigError](err); ok { // it quotes patterns
 		return text
 	}
@@ -275,7 +281,8 @@ func safe(err error) error {
 }
 
 // tells reports that err, or what it wraps, has a text that is not safe to show.
-func tells(err error) bool {
+func tells(err error) (does bool) {
+	defer func() { does = recover() != nil || does }() // with a panic of its methods, it is not safe
 	if err == nil || safeText(err) != err.Error() {
 		return err != nil
 	}

@@ -232,3 +232,31 @@ func TestInvisible(t *testing.T) {
 		}
 	})
 }
+
+// unset is an error whose text needs more than a nil pointer has.
+type unset struct{ text string }
+
+func (u *unset) Error() string { return u.text }
+
+// TestErrorThatPanics: the texts of errors are made on a goroutine of the page's,
+// where a panic would end the program.
+func TestErrorThatPanics(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		s := newSite(t, c, policy.Policy{}, page.Options{}, clocktest.Reply(200).Silent().Forever())
+		for range 2 { // the second is beats later
+			ctx, cancel := context.WithCancelCause(t.Context())
+			c.AfterFunc(5*time.Second, func() { cancel((*unset)(nil)) })
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.example/", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := s.tr.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.ReadAll(resp.Body)
+			resp.Body.Close()
+		}
+		s.want("/weir/calls", "without a text")
+	})
+}
