@@ -34,6 +34,9 @@ func (h *handler) live(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // a proxy is to pass it on as it comes
+	out := http.NewResponseController(w)
+	_ = out.SetReadDeadline(time.Time{}) // those of a server are for what ends; see write
+	_ = out.SetWriteDeadline(time.Time{})
 	down := h.servers.down(r)
 	tick := h.t.Clock().Ticker(time.Second)
 	defer tick.Stop()

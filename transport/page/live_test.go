@@ -76,6 +76,30 @@ func (s stream) Header() http.Header { return s.header }
 func (s stream) WriteHeader(int)     {}
 func (s stream) Flush()              {}
 
+// timed is the connection of a server whose timeouts have begun.
+type timed struct {
+	stream
+	read, write time.Time
+}
+
+func (d *timed) SetReadDeadline(t time.Time) error  { d.read = t; return nil }
+func (d *timed) SetWriteDeadline(t time.Time) error { d.write = t; return nil }
+
+// TestServerTimeouts: those of a server, which are for answers that end, do not
+// end what is live.
+func TestServerTimeouts(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		s := newSite(t, c, rules, page.Options{})
+		w := &timed{stream{io.Discard, http.Header{}}, time.Now().Add(time.Second), time.Now().Add(time.Second)}
+		ctx, leave := context.WithCancel(t.Context())
+		c.AfterFunc(time.Minute, leave)
+		s.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/weir/live/state", nil))
+		if !w.read.IsZero() || !w.write.IsZero() {
+			t.Errorf("it ends at %v or %v", w.read, w.write)
+		}
+	})
+}
+
 // stuck is the connection of a viewer that reads nothing: a write ends only with
 // its deadline.
 type stuck struct {
@@ -89,7 +113,7 @@ func (s stuck) Write([]byte) (int, error) {
 }
 
 func (s stuck) SetWriteDeadline(t time.Time) error {
-	if t.Before(time.Now()) {
+	if !t.IsZero() && t.Before(time.Now()) {
 		close(s.late)
 	}
 	return nil

@@ -77,19 +77,41 @@
     }
   }
 
-  const source = new EventSource(main.dataset.live);
-  source.onmessage = function (event) {
-    if (main.querySelector("tbody a:hover, button:hover") !== null) {
-      say("Held while the pointer is on a link or button.");
-      return;
+  // A view comes every second. Where none does any more, as behind a proxy that
+  // keeps the connection of a server that is gone, or that refuses a new one, it is
+  // asked for again.
+  const patience = 5000;
+
+  function watch() {
+    const source = new EventSource(main.dataset.live);
+    let late;
+    function wait() {
+      clearTimeout(late);
+      late = setTimeout(function () {
+        source.close();
+        lost();
+        watch();
+      }, patience);
     }
-    held.innerHTML = event.data;
-    const fresh = main.cloneNode(false);
-    fresh.append(held.content);
-    patch(main, fresh);
-    say("Live.");
-  };
-  source.onerror = function () {
-    say(source.readyState === EventSource.CLOSED ? "Not live. Reload for the present state." : "Not live: the connection is lost. It is tried again.");
-  };
+    source.onmessage = function (event) {
+      wait();
+      if (main.querySelector("tbody a:hover, button:hover") !== null) {
+        say("Held while the pointer is on a link or button.");
+        return;
+      }
+      held.innerHTML = event.data;
+      const fresh = main.cloneNode(false);
+      fresh.append(held.content);
+      patch(main, fresh);
+      say("Live.");
+    };
+    source.onerror = lost;
+    wait();
+  }
+
+  function lost() {
+    say("Not live: nothing comes from the server. It is asked again.");
+  }
+
+  watch();
 })();
