@@ -389,7 +389,7 @@ func TestErrorThatPanics(t *testing.T) {
 		}
 		wantCounts(t, report, 0, 1, 3, 0)
 		for _, f := range report.Failed {
-			if _, ok := f.Err.(*batch.PanicError); !ok { //nolint:errorlint // To look further would panic.
+			if _, ok := f.Err.(*batch.PanicError); !ok { // to look further would panic
 				t.Errorf("%s: %T", f.Name, f.Err)
 			}
 		}
