@@ -73,8 +73,8 @@ type Timeouts struct {
 	Pool time.Duration
 	// Connect bounds DNS, TCP and TLS together. Default 10 s. Off: no bound.
 	Connect time.Duration
-	// Write bounds a gap without progress of the request body, of which one in
-	// memory of up to 64 KiB is written as a whole. Default 10 s. Off: no bound.
+	// Write bounds a gap without progress of the request body. To a body in memory of
+	// up to 64 KiB there is one step of progress: its end. Default 10 s. Off: no bound.
 	Write time.Duration
 	// Read bounds the wait for headers once the request is written, then each
 	// Read of the body. Default 30 s. Off: no bound.
@@ -103,9 +103,9 @@ type Retry struct {
 	// Buffer is how many bytes of a body without GetBody are kept for replay.
 	// Default 64 KiB. Off: none, so that such a body is sent once.
 	Buffer int64
-	// Budget is how many re-sends a first send adds to those that its origin
-	// may have, above 0 to 1, beside three a second; three at most are kept. Default
-	// 0.1. Off: no budget.
+	// Budget bounds the re-sends to an origin: each first send earns it that many,
+	// above 0 to 1, and each second earns it three. It saves up three at most.
+	// Default 0.1. Off: no budget.
 	Budget float64
 	// Idempotent declares every request of the route safe to send again.
 	// Default Off.

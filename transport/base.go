@@ -17,9 +17,10 @@ import (
 // handed (see [layers.DialContext]); and a dead HTTP/2 connection is found by
 // pings, at the latest 30 s after it went silent, instead of failing call after
 // call. Its own timeouts only bound what a finished call leaves behind, such as the
-// Close of a body over HTTP/2 while the socket takes nothing. It takes a MiB of
-// response headers, where net/http takes ten: a call may meet them in each of its
-// sends.
+// Close of a body over HTTP/2 while the socket takes nothing, and what nobody can
+// end: a Read of such a body that has bytes, and waits to tell the server so. It
+// takes a MiB of response headers, where net/http takes ten: a call may meet them in
+// each of its sends.
 //
 // Each call returns a transport, and so a connection pool, of its own. Change
 // its fields before the first use.
