@@ -110,8 +110,8 @@ type Error struct {
 	Deadline time.Time
 	Owner    Owner
 	// Err is the cause as it came, if there is one besides. Its own text may quote
-	// what a server sent; that of what Unwrap returns does not.
-	Err error
+	// what a server sent; that of what Unwrap returns does not. It is not in JSON.
+	Err error `json:"-"`
 
 	timeout  bool
 	local    bool  // a refusal of ours, or of the caller's body: never retried, no fault of the server

@@ -38,6 +38,7 @@ func newWitness() *witness {
 	traced := layers.NewTracer(func(_ context.Context, t layers.Trace) {
 		w.say("trace", fmt.Sprintf("%+v", t))
 		w.say("trace", t.String())
+		w.json("trace", t)
 		w.chain("trace", t.Err)
 		for _, s := range t.Spans {
 			w.chain("span", s.Err)
@@ -47,6 +48,7 @@ func newWitness() *witness {
 		layers.ObserverFunc(func(_ context.Context, e layers.Event) {
 			w.say("event", e.String())
 			w.say("event", e.LogValue().String())
+			w.json("event", e)
 			w.chain("event", e.Err)
 		}))
 	return w
@@ -58,12 +60,20 @@ func (w *witness) say(what, text string) {
 	fmt.Fprintf(&w.said, "%s: %s\n", what, text)
 }
 
+// json says what a value is in JSON.
+func (w *witness) json(what string, v any) {
+	if text, err := json.Marshal(v); err == nil {
+		w.say(what+" in JSON", string(text))
+	}
+}
+
 // chain says what each error does that err wraps.
 func (w *witness) chain(what string, err error) {
 	if err == nil {
 		return
 	}
 	w.say(what, err.Error())
+	w.json(what, err)
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:
 		w.chain(what+" <- "+fmt.Sprintf("%T", err), e.Unwrap())
