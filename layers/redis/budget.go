@@ -542,6 +542,15 @@ func (b *bucket) Pause(end time.Time) {
 	}
 }
 
+// remind tells Redis, which has lost it, of the line of turns that are to come.
+func (b *bucket) remind() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.floor > b.s.now() {
+		b.dirty()
+	}
+}
+
 // hearPause is told of a pause that another process was asked for.
 func (b *bucket) hearPause(era string, left time.Duration) {
 	b.mu.Lock()

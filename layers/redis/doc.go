@@ -47,7 +47,8 @@
 // # What Redis sees
 //
 // The keys are weir:{namespace}:…, with hashes of what they are made from; all
-// expire. A hash hides a secret that cannot be guessed, and no other.
+// expire. A hash hides a secret that cannot be guessed, and no other. The user of an
+// ACL needs the keys and the channels weir:*, and no dangerous command.
 //
 // Slots of an in-flight limit are left to the process.
 package redis

@@ -346,13 +346,34 @@ func TestForgetful(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	equal(t, "there is one", b.Take(1), false)
 
+	// Also those ask that know less than others of who waits.
+	slow := policy.Rate{PerSecond: 0.2, Burst: 1}
+	least := of(s.store()).bucket("line", slow)
+	equal(t, "there is one", least.Take(1), true)
+	for i := range 2 {
+		turn := of(s.store()).bucket("line", slow).Join(1, time.Time{}, 1, false)
+		defer turn.Leave()
+		eventually(t, "one waits", func() bool {
+			_, _, again := turn.Due()
+			return time.Until(again) > time.Duration(5*i)*time.Second+2500*time.Millisecond // and not for an answer
+		})
+	}
+	client.FlushAll(context.Background())
+	turn := least.Join(1, time.Time{}, 1, false)
+	defer turn.Leave()
+	eventually(t, "Redis knows of all who wait", func() bool {
+		other := of(s.store()).bucket("line", slow)
+		other.Take(1)
+		return other.Predict(1) > 11*time.Second
+	})
+
 	fast := policy.Rate{PerSecond: 100, Burst: 10}
 	paused := of(s.store()).bucket("paused", fast)
 	paused.Pause(time.Now().Add(time.Minute))
 	paused.Take(1)
 	client.FlushAll(context.Background())
-	turn := paused.Join(1, time.Time{}, 1, false)
-	defer turn.Leave()
+	later := paused.Join(1, time.Time{}, 1, false)
+	defer later.Leave()
 	eventually(t, "Redis knows of the pause again", func() bool {
 		other := of(s.store()).bucket("paused", fast)
 		other.Take(1)
@@ -597,6 +618,44 @@ func TestCluster(t *testing.T) {
 			return !ok
 		})
 		equal(t, namespace+": there is another for others", of(other).bucket("k", policy.Rate{PerSecond: 0.01, Burst: 2}).Take(1), false)
+		equal(t, "what was said", said.String(), "")
+	}
+}
+
+// TestACL: a user who may do what is documented can do all, and what one cannot is
+// said at once.
+func TestACL(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	for user, channels := range map[string]string{"may": "&weir:*", "maynot": "resetchannels"} {
+		if err := s.client().Do(t.Context(), "ACL", "SETUSER", user, "on", "nopass", "~weir:*", channels, "+@all", "-@dangerous").Err(); err != nil {
+			t.Fatal(err)
+		}
+		var said changes
+		process := func() process {
+			client := goredis.NewClient(&goredis.Options{Addr: s.addr, Username: user, Password: "any"})
+			opts := redis.Options{Namespace: user, Timeout: 2 * time.Second}
+			said.note(&opts)
+			store := redis.New(client, opts)
+			t.Cleanup(func() { store.Close(); client.Close() })
+			return of(store)
+		}
+		one, other := process(), process()
+		b := one.bucket("k", policy.Rate{PerSecond: 0.01, Burst: 1})
+		if user == "maynot" {
+			b.Take(1)
+			said.wait(t, "down")
+			continue
+		}
+		equal(t, "there is one", b.Take(1), true)
+		set := policy.Breaker{Failures: 1, Open: time.Minute, OpenMax: time.Minute, Probes: 1}
+		opens, hears := one.circuit("k", set), other.circuit("k", set)
+		admin := s.client()
+		eventually(t, "both are subscribed", func() bool {
+			return admin.PubSubNumSub(context.Background(), "weir:{may}:news").Val()["weir:{may}:news"] == 2
+		})
+		tell(t, opens, bad)
+		eventually(t, "it is open for others", func() bool { return isOpen(hears) })
 		equal(t, "what was said", said.String(), "")
 	}
 }

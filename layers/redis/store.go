@@ -414,6 +414,10 @@ func (s *Store) hear(news string) {
 	var name, state, era string
 	var length float64
 	switch what, rest, _ := strings.Cut(news, " "); what {
+	case "lost":
+		if b, ok := s.find(rest).(*bucket); ok {
+			b.remind()
+		}
 	case "pause":
 		if _, err := fmt.Sscan(rest, &name, &era, &length); err == nil {
 			if b, ok := s.find(name).(*bucket); ok {

@@ -67,11 +67,12 @@ local function ahead(b, v, k, at) return math.min(k, math.max(0, math.ceil((at -
 
 -- load reads a budget and puts in order what time has done to it.
 local function load(q, hash, free_, held)
-  local s = redis.call('HMGET', hash, 'next', 'pause', 'length', 'era', 'check', 'rivals', 'version', 'at', 't')
+  local s = redis.call('HMGET', hash, 'next', 'pause', 'length', 'era', 'check', 'rivals', 'version', 'at', 't', 'born')
   local b = {
     hash = hash, free = free_, held = held, t = q.t, n = q.n, slack = (q.n - 1) * q.t, got = {},
     pause = tonumber(s[2]) or 0, length = tonumber(s[3]) or 0, era = s[4] or '0',
-    check = tonumber(s[5]) or 0, rivals = tonumber(s[6]) or 1, version = tonumber(s[7]) or 0,
+    check = tonumber(s[5]) or 0, rivals = tonumber(s[6]) or 1,
+    version = tonumber(s[7]) or now, born = tonumber(s[10]) or now,
   }
   b.next = tonumber(s[1]) or 0
   -- The clock was set if the last exchange is to come, or if more time has passed
@@ -92,10 +93,18 @@ local function load(q, hash, free_, held)
     if b.next > base then b.next = base + (b.next - base) * b.t / was end
     redis.call('DEL', free_, held)
   end
-  if b.version < q.version then -- the server has lost what the process knows of
-    b.next, b.lost, b.version = math.max(b.next, now + q.floor), true, q.version
-    redis.call('DEL', free_, held) -- which may have been given out since
+  -- Versions begin with the time: those that a process has seen of what the server
+  -- has lost since are later than the last, or from before the first. Who knows more
+  -- of it than this process is to tell it.
+  if b.version < q.version then
+    b.version = math.max(now, q.version + 1)
+    b.born = b.version
   end
+  if b.born == b.version then
+    redis.call('DEL', free_, held) -- which may have been given out since
+    redis.call('PUBLISH', channel, 'lost ' .. hash)
+  end
+  if 0 < q.version and q.version < b.born then b.next, b.lost = math.max(b.next, now + q.floor), true end
   b.version = b.version + 1
   redis.call('ZREMRANGEBYSCORE', held, '-inf', str(now))
   for _, text in ipairs(redis.call('ZRANGEBYSCORE', free_, '-inf', '(' .. str(now))) do
@@ -255,11 +264,11 @@ for i, q in ipairs(request.budgets) do
   local b = budgets[i]
   reserve(b, q.want)
   redis.call('HSET', b.hash, 'next', str(b.next), 'pause', str(b.pause), 'length', str(b.length),
-    'era', b.era, 'check', str(b.check), 'rivals', b.rivals, 'version', b.version, 'at', str(now), 't', str(b.t))
+    'era', b.era, 'check', str(b.check), 'rivals', b.rivals, 'version', str(b.version), 'born', str(b.born), 'at', str(now), 't', str(b.t))
   local keep = math.ceil((math.max(b.next, b.pause, now) - now + 5 * lease) / 1000)
   for _, key in ipairs({b.hash, b.free, b.held}) do redis.call('PEXPIRE', key, keep) end
   local first = tonumber(redis.call('ZRANGE', b.free, 0, 0, 'WITHSCORES')[2]) or math.max(b.next, now)
-  out[#out + 1] = b.version
+  out[#out + 1] = str(b.version)
   out[#out + 1] = str(b.next - now)
   out[#out + 1] = b.era
   out[#out + 1] = str(math.max(0, b.pause - now))
