@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -43,8 +44,11 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // awaitAll waits until every process has called, and begins to count anew.
-func (a *api) awaitAll() {
-	for seen := map[string]bool{}; len(seen) < fleet; time.Sleep(10 * time.Millisecond) {
+func (a *api) awaitAll(ctx context.Context) error {
+	for seen := map[string]bool{}; len(seen) < fleet; {
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
 		a.mu.Lock()
 		for _, s := range a.sends {
 			seen[s.process] = true
@@ -54,6 +58,7 @@ func (a *api) awaitAll() {
 	a.mu.Lock()
 	a.sends, a.start = nil, time.Now()
 	a.mu.Unlock()
+	return nil
 }
 
 // report writes what the API got, second by second, and judges it.

@@ -11,6 +11,7 @@ package main
 //ci:args -for 20s
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,8 +20,10 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -34,14 +37,17 @@ func main() {
 	length := flag.Duration("for", 20*time.Second, "how long the fleet calls")
 	worker := flag.String("worker", "", "folder of the worker's source; empty: the go command finds it")
 	flag.Parse()
-	if err := run(os.Stdout, *worker, *length); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Stdout, *worker, *length)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "fleet:", err)
 		os.Exit(1)
 	}
 }
 
-// run starts everything, and breaks some of it.
-func run(out io.Writer, source string, length time.Duration) error {
+// run starts everything, and breaks some of it. Whatever ends it, nothing is left.
+func run(ctx context.Context, out io.Writer, source string, length time.Duration) error {
 	w := &lines{w: out}
 	dir, err := os.MkdirTemp("", "fleet")
 	if err != nil {
@@ -79,7 +85,9 @@ func run(out io.Writer, source string, length time.Duration) error {
 		}
 		processes = append(processes, p)
 	}
-	api.awaitAll()
+	if err := api.awaitAll(ctx); err != nil {
+		return err
+	}
 
 	fmt.Fprintf(w, "%d processes, a quota of %d a second and a burst of %d for all\n\n", fleet, quota, burst)
 	acts := []act{
@@ -94,10 +102,22 @@ func run(out io.Writer, source string, length time.Duration) error {
 			return err
 		}
 		a.from = time.Since(api.start)
-		time.Sleep(time.Duration(float64(length) * a.share))
+		if err := pause(ctx, time.Duration(float64(length)*a.share)); err != nil {
+			return err
+		}
 		a.to = time.Since(api.start)
 	}
 	return api.report(w, acts)
+}
+
+// pause lets time pass, but for an interrupt.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // lines is written to by all processes.

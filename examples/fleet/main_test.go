@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -19,7 +20,7 @@ func TestFleet(t *testing.T) {
 	const most = 3
 	for n := 1; ; n++ {
 		var out strings.Builder
-		err := run(&out, "", 10*time.Second)
+		err := run(t.Context(), &out, "", 10*time.Second)
 		t.Logf("\n%s", &out)
 		switch {
 		case err == nil:
@@ -28,6 +29,35 @@ func TestFleet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestInterrupted: an interrupt ends it, and neither a process nor a file is left.
+func TestInterrupted(t *testing.T) {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Skip("redis-server is not installed: apt-get install redis-server")
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	ctx, interrupt := context.WithCancel(t.Context())
+	out := &onLine{"4 processes", interrupt}
+	if err := run(ctx, out, "", time.Hour); !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {
+		t.Errorf("there is left %v, %v", left, err)
+	}
+}
+
+// onLine does something when it is told of something.
+type onLine struct {
+	on string
+	do func()
+}
+
+func (l *onLine) Write(p []byte) (int, error) {
+	if strings.HasPrefix(string(p), l.on) {
+		l.do()
+	}
+	return len(p), nil
 }
 
 // TestMissing: what is missing is named, and what to do about it.
