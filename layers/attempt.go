@@ -350,16 +350,14 @@ func (a *attempt) abort() {
 	a.call.mu.Lock()
 	upload := a.seldom().upload
 	idle := a.depth == 0 && !a.reading && (a.counted || a.final)
-	o := outcome{status: int(a.status), err: a.expired}
-	// Nobody waited on the server, or the deadline was not the policy's.
-	o.abandoned = a.expired.Phase == PhaseDeadline && (idle || a.expired.Owner == OwnerJob)
+	o := outcome{status: int(a.status), err: a.expired, abandoned: a.expired.Phase == PhaseDeadline}
 	a.call.mu.Unlock()
 	a.abandonDial()
 	a.stop(o.err)
 	for ; upload != nil; upload = upload.prev {
 		upload.abort()
 	}
-	if idle {
+	if idle { // nobody waited on the server
 		a.settle(o)
 	}
 }

@@ -382,7 +382,7 @@ func (c *Call) wake() {
 // overdue is the error of a deadline that has passed. The mutex must be held.
 func (c *Call) overdue(now instant) *Error {
 	e := &Error{
-		Layer: rankDeadline.String(), Phase: PhaseDeadline, Route: c.Route(),
+		Layer: rankDeadline.String(), Phase: PhaseDeadline,
 		Limit: max(0, c.end-c.start), Elapsed: now - c.start,
 		Attempts: c.Attempts(), Reason: ReasonDeadline, timeout: true,
 	}
@@ -547,7 +547,7 @@ func (c *Call) finish(o outcome) {
 	}
 	c.endContext()
 	alarm, unread := c.alarm, c.unread
-	c.alarm, c.unread = nil, false
+	c.alarm = nil
 	var dropped []*attempt // whose answers a layer of the user's left unread
 	for a := c.live; a != nil; a = a.next {
 		if a.counted && a.depth == 0 && !a.reading {

@@ -131,14 +131,10 @@ func (r *race) run() (*http.Response, error) {
 			r.a.hold(resp)
 		default:
 			r.a.call.wait(r.a.base, r.a.call.untilEnd(), r.told)
-			own, late := r.a.givenUp(), r.a.late()
-			if own != nil && resp != nil {
-				_ = resp.Body.Close()
+			if own := r.a.givenUp(); own != nil {
+				return nil, own // what failed before is in memory, or has no body
 			}
-			switch {
-			case own != nil:
-				return nil, own
-			case late != nil:
+			if r.a.late() != nil {
 				return r.failed(resp, err)
 			}
 		}
