@@ -466,6 +466,7 @@ func TestFailures(t *testing.T) {
 		{"openai-responses", `{"type":"response.failed","response":{"error":{"code":"server_error"}}}`, "", "server_error", true, true},
 		{"openai-responses", `{"type":"response.failed","response":{"error":{"code":"invalid_prompt"}}}`, "", "invalid_prompt", false, false},
 		{"gemini", `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED"}}`, "RESOURCE_EXHAUSTED", "429", true, false},
+		{"gemini", `{"error":{"status":"RESOURCE_EXHAUSTED"}}`, "RESOURCE_EXHAUSTED", "", true, false},
 		{"gemini", `{"error":{"code":400,"status":"INVALID_ARGUMENT"}}`, "INVALID_ARGUMENT", "400", false, false},
 		{"cohere", `{"type":"message-end","delta":{"finish_reason":"ERROR"}}`, "ERROR", "", true, true},
 		{"cohere", `{"type":"message-end","delta":{"finish_reason":"TIMEOUT"}}`, "TIMEOUT", "", true, true},

@@ -49,6 +49,7 @@ func TestWires(t *testing.T) {
 		{"openai-chat", "sse", "", "data: {\"choices\":[{\"delta\":{},\"error\":{\"code\":500}}]}\n\n", Failure, text},
 		{"anthropic", "sse", "", typed(`"content_block_start","content_block":{"type":"redacted_thinking","data":"x"}`), Content, thinking},
 		{"anthropic", "sse", "", typed(`"content_block_start","content_block":{"type":"thinking","thinking":"hm","signature":""}`), Content, thinking},
+		{"anthropic", "sse", "", typed(`"content_block_start","content_block":{"type":"server_tool_use","input":{"q":"x"}}`), Content, tool},
 		{"anthropic", "sse", "", typed(`"content_block_start","content_block":{"type":"text","text":"a","input":{}}`), Content, text},
 		{"cohere", "sse", "", cohere("content-delta", `"content":{"text":"a","more":""}`), Content, text},
 		{"cohere", "sse", "", cohere("content-delta", `"content":{"text":""}`), Lifecycle, text},

@@ -536,7 +536,9 @@ func TestRetryOnceTellsTheTruth(t *testing.T) {
 		}
 		tr := newTransport(t, c, up, policy.Policy{}, inner(ask))
 		for range 20 {
-			get(t, c, tr)
+			if call := get(t, c, tr).call(t); call.Attempts() == 1 {
+				equal(t, "the reason", call.Reason(), layers.ReasonBudget)
+			}
 		}
 		equal(t, "RetryOnce said true", granted, len(up.Requests())-20)
 	})

@@ -107,6 +107,36 @@ func TestSlowAnswerBeforeAHedge(t *testing.T) {
 	}
 }
 
+// TestHedgeDuringASlowAnswer: a hedge that is answered is the outcome at once, while the
+// body of the answer that failed before is still awaited.
+func TestHedgeDuringASlowAnswer(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		busy := clocktest.Reply(503).Chunks(clocktest.Chunk{After: time.Second / 2, Data: "busy"})
+		up := clocktest.NewUpstream(t, c, busy, clocktest.Reply(200).After(time.Second/10))
+		r := get(t, c, newTransport(t, c, up, hedging(policy.Hedge{Delay: 10 * time.Second})))
+		wantStatus(t, r, 200)
+		wantTook(t, r, time.Second/10)
+	})
+}
+
+// TestHedgeAsksForAnother: a layer that stands inside may ask for one more send on
+// behalf of the hedge that was answered first.
+func TestHedgeAsksForAnother(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.NoReply(), clocktest.Reply(401), clocktest.Reply(200))
+		ask := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(req)
+			if err == nil && resp.StatusCode == 401 {
+				layers.RetryOnce(req.Context(), "refused")
+			}
+			return resp, err
+		})
+		r := get(t, c, newTransport(t, c, up, hedging(policy.Hedge{Delay: time.Second}), inner(ask)))
+		wantStatus(t, r, 200)
+		equal(t, "the number of attempts", r.call(t).Attempts(), 3)
+	})
+}
+
 // TestWhatAHedgeMends: what is worth a hedge at once is what is worth a retry.
 func TestWhatAHedgeMends(t *testing.T) {
 	check := func(_ context.Context, resp *http.Response, err error) (bool, error) {
@@ -244,17 +274,19 @@ func TestPanicInAHedge(t *testing.T) {
 	}
 }
 
-// TestHedgeWithoutItsBody: a hedge whose body cannot be had is not sent, and harms
-// nobody.
+// TestHedgeWithoutItsBody: a hedge whose body cannot be had is not sent, and leaves the
+// first send's alone.
 func TestHedgeWithoutItsBody(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).After(3*time.Second).Body("first"))
-		req := request(t, t.Context(), "PUT", url, strings.NewReader("x"))
+		body := &closeCounter{Reader: strings.NewReader("x")}
+		req := request(t, t.Context(), "PUT", url, body)
 		req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("no longer there") }
 		r := do(c, newTransport(t, c, up, hedging(policy.Hedge{Delay: time.Second})), req)
 		wantStatus(t, r, 200)
 		equal(t, "the body", r.body, "first")
 		equal(t, "the number of attempts", r.call(t).Attempts(), 1)
+		equal(t, "the number of closes", int(body.closes.Load()), 1)
 	})
 }
 

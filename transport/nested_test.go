@@ -10,6 +10,7 @@ import (
 	"net/http/httptrace"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -588,6 +589,66 @@ func TestInnerEndsABlockedUpload(t *testing.T) {
 	}
 }
 
+// TestNoReadAfterTheSend: once a send has come back, nobody reads the caller's body any
+// more, whatever the base does, and it is closed once.
+func TestNoReadAfterTheSend(t *testing.T) {
+	cut := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		return next.RoundTrip(req.WithContext(ctx))
+	})
+	base := layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		_, err := io.Copy(io.Discard, req.Body)
+		req.Body.Close()
+		return nil, err
+	})
+	for name, ends := range map[string]func(*clocktest.Clock, *http.Request) *http.Request{
+		"deadline": func(c *clocktest.Clock, req *http.Request) *http.Request {
+			return req.WithContext(layers.WithDeadline(req.Context(), c.Now().Add(time.Second)))
+		},
+		"context": func(c *clocktest.Clock, req *http.Request) *http.Request {
+			ctx, cancel := context.WithCancel(req.Context())
+			c.AfterFunc(time.Second, cancel)
+			return req.WithContext(ctx)
+		},
+		"channel": func(c *clocktest.Clock, req *http.Request) *http.Request {
+			ended := make(chan struct{})
+			c.AfterFunc(time.Second, func() { close(ended) })
+			req.Cancel = ended
+			return req
+		},
+	} {
+		for _, layered := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, layered %v", name, layered), func(t *testing.T) {
+				clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+					var reads atomic.Int32
+					body := &closeCounter{Reader: readFunc(func(p []byte) (int, error) {
+						reads.Add(1)
+						c.Sleep(3 * time.Second)
+						return copy(p, "x"), nil
+					})}
+					change := inner()
+					if layered {
+						change = inner(cut)
+					}
+					r := do(c, newTransport(t, c, base, policy.Policy{}, change), ends(c, request(t, t.Context(), "POST", url, body)))
+					wantTook(t, r, time.Second)
+					if r.err == nil {
+						t.Error("the call did not fail")
+					}
+					c.Add(time.Minute)
+					equal(t, "the number of Reads", reads.Load(), 1)
+					equal(t, "the number of closes", int(body.closes.Load()), 1)
+				})
+			})
+		}
+	}
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
 // TestInnerComesTooLate: a layer that held a send up past its deadline finds
 // that it is not sent, and its body closed.
 func TestInnerComesTooLate(t *testing.T) {
@@ -728,6 +789,20 @@ func TestOuterReturnsTheEarlierAnswer(t *testing.T) {
 		if r.call(t).Err() == nil {
 			t.Error("the call goes on after its body")
 		}
+	})
+}
+
+// TestOuterFailsWithAnothersError: what another call failed at says nothing of the sends
+// of this one.
+func TestOuterFailsWithAnothersError(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Fail(clocktest.ErrReset))
+		other := get(t, c, newTransport(t, c, up, retrying(policy.Retry{MaxAttempts: 1}))).err
+		tr := newTransport(t, c, up, policy.Policy{}, outer(around(func(http.RoundTripper, *http.Request) (*http.Response, error) { return nil, other })))
+		e := wantError(t, get(t, c, tr).err)
+		equal(t, "the layer", e.Layer, "outer")
+		equal(t, "what was sent", e.Sent, layers.Unsent)
+		equal(t, "the cause", e.Err, other)
 	})
 }
 

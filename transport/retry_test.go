@@ -518,6 +518,22 @@ func TestGetBodyIsPassedInward(t *testing.T) {
 	}
 }
 
+// TestGetBodyFails: a base that begins a send anew is told why the body cannot be had.
+func TestGetBodyFails(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		gone := errors.New("no longer there")
+		base := layers.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
+			r.Body.Close()
+			_, err := r.GetBody()
+			return nil, err
+		})
+		req := request(t, t.Context(), "POST", url, plain{strings.NewReader("x")})
+		req.GetBody = func() (io.ReadCloser, error) { return nil, gone }
+		e := wantError(t, do(c, newTransport(t, c, base, policy.Policy{}), req).err)
+		equal(t, "the cause", e.Err, gone)
+	})
+}
+
 // TestHooksReadWithinBounds: a hook that reads all that it is given has a bounded
 // beginning of a body without end, and the caller the whole of one that is longer.
 func TestHooksReadWithinBounds(t *testing.T) {
@@ -947,6 +963,8 @@ func TestRefusedForLackOfTime(t *testing.T) {
 					equal(t, "the body's end", r.err, test.end)
 					equal(t, "the reason", r.call(t).Reason(), layers.ReasonDeadline)
 					wantTook(t, r, 900*time.Millisecond)
+					_, err := r.resp.Body.Read(make([]byte, 1))
+					equal(t, "a Read after Close", err, http.ErrBodyReadAfterClose)
 				})
 			})
 		}
