@@ -68,3 +68,30 @@ func TestResultOfAnEarlierState(t *testing.T) {
 		t.Error("what was sent since does not open it")
 	}
 }
+
+// TestProbeThatLostItsPlace: a probe whose lease is over, and whose place another took at
+// that very instant, does not open the circuit any more.
+func TestProbeThatLostItsPlace(t *testing.T) {
+	for _, replaced := range []bool{false, true} {
+		c := clock.NewMock()
+		e := (&Env{Clock: c}).ready()
+		b := newCircuit(e, policy.StateID{}, stateKey{}, policy.Breaker{Failures: 1, Open: time.Second, OpenMax: time.Minute, Probes: 1, OpenJitter: -1})
+		ctx := t.Context()
+		var trips, probe, next Pass
+		b.Admit(ctx, false, &trips)
+		b.Settle(ctx, &trips, VerdictFailure)
+		c.Add(time.Second)
+		b.Admit(ctx, false, &probe)
+		b.Sent(&probe)
+		c.Add(time.Second)
+		if replaced {
+			if _, ok := b.Admit(ctx, false, &next); !ok {
+				t.Fatal("no other probe after the lease")
+			}
+		}
+		b.Settle(ctx, &probe, VerdictFailure)
+		if _, open := b.Open(); open == replaced {
+			t.Errorf("replaced %v: open is %v", replaced, open)
+		}
+	}
+}

@@ -69,6 +69,45 @@ func TestDueHeadIsNotChargedTwice(t *testing.T) {
 	}
 }
 
+// TestTurnIsTakenOnce: once it has come, and not before.
+func TestTurnIsTakenOnce(t *testing.T) {
+	for _, keeps := range []bool{false, true} {
+		mock := clock.NewMock()
+		env := (&Env{Clock: mock}).ready()
+		b := env.newBucket(policy.Rate{PerSecond: 1, Burst: 1})
+		b.Take(1)
+		turn := b.Join(1, time.Time{}, env.ticket(), keeps)
+		if turn.Take() {
+			t.Errorf("keeps %v: it is taken before it came", keeps)
+		}
+		mock.Add(time.Second)
+		turn.Due()
+		if !turn.Take() {
+			t.Errorf("keeps %v: it is lost", keeps)
+		}
+		if turn.Take() {
+			t.Errorf("keeps %v: it is taken twice", keeps)
+		}
+	}
+}
+
+// TestRefundIsForTheHead: whoever waits first goes at once with a turn that is given
+// back.
+func TestRefundIsForTheHead(t *testing.T) {
+	env := (&Env{Clock: clock.NewMock()}).ready()
+	b := env.newBucket(policy.Rate{PerSecond: 1, Burst: 2})
+	b.Take(2)
+	turn := b.Join(2, time.Time{}, env.ticket(), false)
+	b.Refund(1)
+	if _, _, again := turn.Due(); !again.Equal(env.epoch.Add(time.Second)) {
+		t.Errorf("with half of it back, it comes at %v", again)
+	}
+	b.Refund(1)
+	if over, _, _ := turn.Due(); !over {
+		t.Error("with all of it back, it has not come")
+	}
+}
+
 // TestRefundIsWhole: a turn that is given back is there, however much of one
 // came meanwhile.
 func TestRefundIsWhole(t *testing.T) {

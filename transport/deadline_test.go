@@ -160,6 +160,10 @@ func TestCallerCancels(t *testing.T) {
 					up.HTTP2 = http2
 					tr := newTransport(t, c, up, settings(policy.Settings{
 						Retry: policy.Retry{BaseDelay: 5 * time.Second, MaxDelay: 5 * time.Second},
+					}), observer(func(_ context.Context, e layers.Event) {
+						if e.Kind == layers.KindEnd {
+							equal(t, "whether the end is told as the caller's", e.Abandoned, true)
+						}
 					}))
 					ctx, cancel := context.WithCancelCause(t.Context())
 					c.AfterFunc(2*time.Second, func() { cancel(cause) })

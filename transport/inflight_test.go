@@ -90,6 +90,10 @@ func TestSlotIsGivenBackOnce(t *testing.T) {
 		"204": {clocktest.Reply(204), func(t *testing.T, c *clocktest.Clock, tr *transport.Transport) {
 			open(t, tr, t.Context(), "GET")
 		}},
+		"101 that is no connection": {clocktest.Reply(101).Body("x"), func(t *testing.T, c *clocktest.Clock, tr *transport.Transport) {
+			resp := open(t, tr, t.Context(), "GET")
+			t.Cleanup(func() { resp.Body.Close() })
+		}},
 		"failed": {clocktest.Fail(clocktest.ErrReset), func(t *testing.T, c *clocktest.Clock, tr *transport.Transport) {
 			get(t, c, tr)
 		}},

@@ -479,6 +479,28 @@ func TestCloseTwiceAndDuringARead(t *testing.T) {
 	})
 }
 
+// TestCloseThatWaits: a base that waits in the Close of a body for the server is given up
+// like one that waits in a Read.
+func TestCloseThatWaits(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		tr := newTransport(t, c, layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, ContentLength: -1, Body: struct {
+				io.Reader
+				closeFunc
+			}{strings.NewReader("more"), func() error {
+				<-req.Context().Done()
+				return nil
+			}}}, nil
+		}), once(policy.Timeouts{Read: 3 * time.Second}))
+		resp, err := tr.RoundTrip(request(t, t.Context(), "GET", url, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		equal(t, "the time", c.Elapsed(), 3*time.Second)
+	})
+}
+
 // TestResponseBodyIsClosedOnce: by its end, by the caller, or by both.
 func TestResponseBodyIsClosedOnce(t *testing.T) {
 	for _, drained := range []bool{false, true} {
