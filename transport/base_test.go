@@ -269,6 +269,11 @@ func TestBase(t *testing.T) {
 	if base.TLSHandshakeTimeout <= 0 || base.ExpectContinueTimeout <= 0 || base.IdleConnTimeout <= 0 || base.Proxy == nil || base.DialContext == nil {
 		t.Error("a bound is missing")
 	}
+	for status, passes := range map[int]bool{200: true, 403: false} {
+		if err := base.OnProxyConnectResponse(t.Context(), nil, nil, &http.Response{StatusCode: status}); (err == nil) != passes {
+			t.Errorf("after a proxy's %d: %v", status, err)
+		}
+	}
 	if base.ResponseHeaderTimeout != 0 {
 		t.Error("it bounds what the policy does")
 	}

@@ -146,6 +146,16 @@ func TestTimelineOfRetryBudget(t *testing.T) {
 	}
 }
 
+// TestExplainWithoutURL: a request that no pattern can match is explained as refused, as
+// it would be.
+func TestExplainWithoutURL(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		e := newTransport(t, c, clocktest.NewUpstream(t, c), policy.Policy{}).Explain(&http.Request{Method: "GET"})
+		equal(t, "the method", e.Method, "GET")
+		equal(t, "why it is refused", strings.Join(e.Refused, ", "), "the request has no URL")
+	})
+}
+
 // TestTimelinesOfRandomPolicies is TestTimelineIsWhatHappens for any settings and
 // requests. What happens at the very instant of something else is left out: no two
 // times are multiples, and there are no more hedges than come at different ones.

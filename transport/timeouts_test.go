@@ -110,6 +110,8 @@ func TestEachPhase(t *testing.T) {
 			}
 			off := policy.Timeouts{Pool: policy.Off, Connect: policy.Off, Write: policy.Off, Read: policy.Off}
 			run("off", off, 59*time.Second, 0)
+			alone := policy.Settings{Timeouts: off}.With(policy.Settings{Timeouts: test.limits}).Timeouts
+			run("late, the others off", alone, limit+time.Hour, limit)
 		}
 	}
 }
