@@ -95,3 +95,52 @@ func TestProbeThatLostItsPlace(t *testing.T) {
 		}
 	}
 }
+
+// TestForcedClosed: what comes back while a circuit is forced closed counts for nothing,
+// also if it was sent before.
+func TestForcedClosed(t *testing.T) {
+	e := (&Env{Clock: clock.NewMock()}).ready()
+	b := newCircuit(e, policy.StateID{}, stateKey{}, policy.Breaker{Failures: 1, Open: time.Second, OpenMax: time.Minute, Probes: 1, OpenJitter: -1})
+	ctx := t.Context()
+	var before, after Pass
+	b.Admit(ctx, false, &before)
+	b.Force(StateClosed)
+	b.Settle(ctx, &before, VerdictFailure)
+	b.Force(0)
+	if _, open := b.Open(); open {
+		t.Error("a failure while it was forced closed opens it")
+	}
+	b.Admit(ctx, false, &after)
+	b.Settle(ctx, &after, VerdictFailure)
+	if _, open := b.Open(); !open {
+		t.Error("a failure afterwards does not")
+	}
+}
+
+// TestCircuitRests: a circuit that has counted something is not idle, and one that is
+// open, or forced, must be kept.
+func TestCircuitRests(t *testing.T) {
+	e := (&Env{Clock: clock.NewMock()}).ready()
+	b := newCircuit(e, policy.StateID{}, stateKey{}, policy.Breaker{Failures: 2, Open: time.Second, OpenMax: time.Minute, Probes: 1, OpenJitter: -1})
+	fail := func() {
+		var p Pass
+		b.Admit(t.Context(), false, &p)
+		b.Settle(t.Context(), &p, VerdictFailure)
+	}
+	for _, step := range []struct {
+		name       string
+		do         func()
+		idle, free bool
+	}{
+		{"new", func() {}, true, true},
+		{"forced closed", func() { b.Force(StateClosed) }, false, false},
+		{"left to itself", func() { b.Force(0) }, true, true},
+		{"after a failure", fail, false, true},
+		{"open", fail, false, false},
+	} {
+		step.do()
+		if idle, free := b.Rests(); idle != step.idle || free != step.free {
+			t.Errorf("%s: idle %v, free %v", step.name, idle, free)
+		}
+	}
+}

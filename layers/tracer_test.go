@@ -2,6 +2,7 @@ package layers
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,9 @@ func TestTraceIsBounded(t *testing.T) {
 	r.add(Event{Kind: KindEnd, At: time.Unix(1000, 0)})
 	if len(r.Spans) != 256 || r.Dropped != 744 {
 		t.Errorf("%d spans are kept and %d are not, want 256 and 744", len(r.Spans), r.Dropped)
+	}
+	if text := r.String(); !strings.HasSuffix(text, "\nand 744 more\n") {
+		t.Errorf("its text ends in %q", text[max(0, len(text)-40):])
 	}
 	for i, s := range r.Spans {
 		if !s.End.Equal(time.Unix(1000, 0)) {

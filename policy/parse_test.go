@@ -100,6 +100,12 @@ func TestParseErrors(t *testing.T) {
 		{"route", `{"routes": ["/"]}`, []string{`line 1, column 13: routes[0]: "/"; want an object`}},
 		{"no pattern", "{\"routes\": [\n {\"pattern\": \"/\"},\n {\"deadline\": \"1s\"}]}", []string{`line 3, column 2: routes[1]: no "pattern"; a route needs one`}},
 		{"pattern", `{"routes": [{"pattern": 3}]}`, []string{"line 1, column 25: routes[0].pattern: 3; want a text"}},
+		{"text", `{"stream": {"dialect": 3}, "deadline_header": "", "routes": [{"pattern": "", "name": ""}]}`, []string{
+			"line 1, column 24: stream.dialect: 3; want a text",
+			`line 1, column 47: deadline_header: ""; want a text`,
+			`line 1, column 74: routes[0].pattern: ""; want a text`,
+			`line 1, column 86: routes[0].name: ""; want a text`,
+		}},
 		{"duration", `{"deadline": 20, "timeouts": {"read": "20", "write": "-1ns", "pool": "0s", "connect": ["1s"]}}`, []string{
 			`line 1, column 14: deadline: 20; want a duration above zero such as "1m30s" or "off"`,
 			`line 1, column 39: timeouts.read: "20"; want a duration above zero such as "1m30s" or "off"`,

@@ -327,6 +327,21 @@ func TestHedgeRefused(t *testing.T) {
 	}
 }
 
+// TestHedgeAfterACountedFailure: a circuit that has counted a failure, and is closed,
+// is no reason against a hedge.
+func TestHedgeAfterACountedFailure(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(404), clocktest.Fail(clocktest.ErrReset).Times(2), clocktest.NoReply(), clocktest.Reply(200))
+		p := hedging(policy.Hedge{Delay: time.Second})
+		p.Breaker = policy.Breaker{Failures: 5}
+		tr := newTransport(t, c, up, p)
+		get(t, c, tr)
+		get(t, c, tr)
+		wantStatus(t, get(t, c, tr), 200)
+		equalTimes(t, times(c, up), 0, 0, 0, 0, time.Second)
+	})
+}
+
 func TestNoHedgeInHalfOpen(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		up := clocktest.NewUpstream(t, c, clocktest.Reply(500), clocktest.Reply(200).After(5*time.Second))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -281,6 +282,45 @@ func TestBudgetsAllOrNone(t *testing.T) {
 		})
 		wg.Wait()
 		equalTimes(t, times(c, up), 0, 500*time.Millisecond, time.Second, 2*time.Second)
+	})
+}
+
+// TestPauseOfABudgetThatIsThere: a turn that has come, and is paused while a turn in
+// another budget is waited for, is waited for again, and costs the other nothing.
+func TestPauseOfABudgetThatIsThere(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Func(func(r *http.Request) clocktest.Step {
+			if r.URL.Path == "/b" {
+				return clocktest.Reply(429).Header("Retry-After", "5").After(3200 * time.Millisecond)
+			}
+			return clocktest.Reply(200)
+		}).Forever())
+		a, b := policy.Rate{PerSecond: 1}, policy.Rate{PerSecond: 1. / 3}
+		tr := newTransport(t, c, up, policy.Policy{
+			Settings: policy.Settings{Retry: policy.Retry{Enabled: policy.Off}, Budgets: map[string]policy.Rate{"a": a, "b": b}},
+			Routes: []policy.Route{
+				{Pattern: "/a", Settings: policy.Settings{Budgets: map[string]policy.Rate{"b": {Enabled: policy.Off}}}},
+				{Pattern: "/b", Settings: policy.Settings{Budgets: map[string]policy.Rate{"a": {Enabled: policy.Off}}}},
+			},
+		})
+		var wg sync.WaitGroup
+		for _, send := range []struct {
+			at   time.Duration
+			path string
+		}{{0, "/b"}, {1, "/both"}, {2500 * time.Millisecond, "/a"}, {3600 * time.Millisecond, "/a"}} {
+			wg.Add(1)
+			c.AfterFunc(send.at, func() {
+				defer wg.Done()
+				do(c, tr, request(t, t.Context(), "GET", "http://api.example"+send.path, nil))
+			})
+		}
+		wg.Wait()
+		var sent []string
+		for i, r := range up.Requests() {
+			sent = append(sent, fmt.Sprint(r.URL, " ", times(c, up)[i]))
+		}
+		equal(t, "what was sent", strings.Join(sent, ", "),
+			"http://api.example/b 0s, http://api.example/a 2.5s, http://api.example/a 3.6s, http://api.example/both 8.2s")
 	})
 }
 

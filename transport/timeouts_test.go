@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -479,6 +481,49 @@ func TestCloseTwiceAndDuringARead(t *testing.T) {
 		}
 		equal(t, "the time", c.Elapsed(), time.Second)
 	})
+}
+
+// TestEndOfABodyThatWasGivenUp: a body without a length that ends as it is given up was
+// not whole, however good its end looks.
+func TestEndOfABodyThatWasGivenUp(t *testing.T) {
+	for name, s := range map[string]policy.Settings{
+		"read":   {Timeouts: policy.Timeouts{Read: 3 * time.Second}},
+		"stream": {Stream: policy.Stream{Enabled: policy.On, FirstContent: 3 * time.Second}},
+		"closed": {Timeouts: policy.Timeouts{Read: policy.Off}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				ended := make(chan struct{})
+				tr := newTransport(t, c, layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					end := sync.OnceFunc(func() { close(ended) })
+					context.AfterFunc(req.Context(), end)
+					return &http.Response{StatusCode: 200, ContentLength: -1, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: struct {
+						readFunc
+						closeFunc
+					}{func([]byte) (int, error) {
+						<-ended
+						return 0, io.EOF
+					}, func() error {
+						end()
+						return nil
+					}}}, nil
+				}), settings(s))
+				resp, err := tr.RoundTrip(request(t, t.Context(), "GET", url, nil))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if name == "closed" {
+					c.AfterFunc(3*time.Second, func() { resp.Body.Close() })
+				}
+				n, err := resp.Body.Read(make([]byte, 1))
+				equal(t, "the time", c.Elapsed(), 3*time.Second)
+				if timeout, ok := err.(net.Error); n != 0 || err == io.EOF || name != "closed" && (!ok || !timeout.Timeout()) { //nolint:errorlint // The outermost counts.
+					t.Errorf("the Read got %d, %v", n, err)
+				}
+				resp.Body.Close()
+			})
+		})
+	}
 }
 
 // TestCloseThatWaits: a base that waits in the Close of a body for the server is given up
