@@ -96,6 +96,20 @@ func TestRetryBudgetRefills(t *testing.T) {
 	})
 }
 
+// TestRetryBudgetIsPaidInto: each first send is good for the share of a re-send that the
+// policy says, beyond the floor.
+func TestRetryBudgetIsPaidInto(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503).Forever())
+		tr := newTransport(t, c, up, settings(policy.Settings{Retry: policy.Retry{MaxAttempts: 2, BaseDelay: policy.Off, Budget: 0.5}}))
+		sent := 0
+		for range 20 {
+			sent += get(t, c, tr).call(t).Attempts()
+		}
+		equal(t, "the number of sends", sent, 20+12) // half of 20 and the floor, less what the full budget did not take
+	})
+}
+
 // TestRetryBudgetAtOnce: what several wait to take out of it at once, as many get as
 // there is. The others come back with what they have.
 func TestRetryBudgetAtOnce(t *testing.T) {

@@ -964,6 +964,14 @@ func TestLayersAlone(t *testing.T) {
 			up := clocktest.NewUpstream(t, c, clocktest.Reply(503), clocktest.Fail(clocktest.ErrReset), clocktest.Reply(200))
 			wantStatus(t, do(c, layers.Chain(up, layers.Retry(env, noWait)), request(t, t.Context(), "PUT", url, strings.NewReader("x"))), 200)
 		})
+		run("breaker", func(t *testing.T, c *clocktest.Clock, env *layers.Env) {
+			up := clocktest.NewUpstream(t, c, clocktest.Reply(500))
+			rt := layers.Chain(up, layers.CircuitBreaker(env, policy.StateID{}, policy.Breaker{Failures: 1}))
+			get(t, c, rt)
+			if wait := wantError(t, get(t, c, rt).err).RetryAfter; wait < 10*time.Second || wait > 11*time.Second {
+				t.Errorf("it stays open for %v, and not as by default", wait)
+			}
+		})
 		run("hedge, off", func(t *testing.T, c *clocktest.Clock, env *layers.Env) {
 			up := clocktest.NewUpstream(t, c, clocktest.Reply(200).After(time.Minute))
 			wantStatus(t, get(t, c, layers.Chain(up, layers.Hedge(env, policy.Hedge{Delay: policy.Off}))), 200)
