@@ -657,3 +657,27 @@ func TestUpgradeAsProbe(t *testing.T) {
 		equal(t, "state after five upgrades that work", tr.Breakers()[0].State(), layers.StateClosed)
 	})
 }
+
+// TestProbeIsAnsweredWithAFailure: a probe goes by the status of its answer, as soon as
+// that has content.
+func TestProbeIsAnsweredWithAFailure(t *testing.T) {
+	for status, closes := range map[int]bool{503: false, 200: true} {
+		clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+			up := clocktest.NewUpstream(t, c, clocktest.Reply(500), clocktest.Reply(status).Chunks(clocktest.Drip("slow", 1, time.Second)...), clocktest.Reply(200))
+			tr := newTransport(t, c, up, settings(policy.Settings{
+				Retry: policy.Retry{Enabled: policy.Off}, Breaker: policy.Breaker{Failures: 1, OpenJitter: policy.Off},
+			}))
+			get(t, c, tr)
+			c.Add(10 * time.Second)
+			resp, err := tr.RoundTrip(request(t, t.Context(), "GET", url, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Read(make([]byte, 1))
+			if r := get(t, c, tr); (r.err == nil) != closes {
+				t.Errorf("after a probe with %d: %v", status, r.err)
+			}
+			resp.Body.Close()
+		})
+	}
+}

@@ -795,15 +795,27 @@ func TestOuterReturnsTheEarlierAnswer(t *testing.T) {
 // TestOuterFailsWithAnothersError: what another call failed at says nothing of the sends
 // of this one.
 func TestOuterFailsWithAnothersError(t *testing.T) {
-	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
-		up := clocktest.NewUpstream(t, c, clocktest.Fail(clocktest.ErrReset))
-		other := get(t, c, newTransport(t, c, up, retrying(policy.Retry{MaxAttempts: 1}))).err
-		tr := newTransport(t, c, up, policy.Policy{}, outer(around(func(http.RoundTripper, *http.Request) (*http.Response, error) { return nil, other })))
-		e := wantError(t, get(t, c, tr).err)
-		equal(t, "the layer", e.Layer, "outer")
-		equal(t, "what was sent", e.Sent, layers.Unsent)
-		equal(t, "the cause", e.Err, other)
-	})
+	for name, sent := range map[string]layers.Sent{"before a send": layers.Unsent, "after it": layers.MaybeSent} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c, clocktest.FailDial(clocktest.ErrRefused), clocktest.Reply(200))
+				other := get(t, c, newTransport(t, c, up, retrying(policy.Retry{MaxAttempts: 1}))).err
+				tr := newTransport(t, c, up, policy.Policy{}, outer(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+					if sent != layers.Unsent {
+						if resp, err := next.RoundTrip(req); err == nil {
+							resp.Body.Close()
+						}
+					}
+					return nil, other
+				})))
+				e := wantError(t, do(c, tr, request(t, t.Context(), "POST", url, nil)).err)
+				equal(t, "the layer", e.Layer, "outer")
+				equal(t, "what was sent", e.Sent, sent)
+				equal(t, "whether it can be repeated", e.Retryable, sent == layers.Unsent)
+				equal(t, "the cause", e.Err, other)
+			})
+		})
+	}
 }
 
 // TestOuterPassesAnErrorOn: an error is the send's, whatever a layer around the call
