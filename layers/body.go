@@ -56,7 +56,7 @@ func (a *attempt) wrapBody(from arrival, req *http.Request, resp *http.Response)
 		}
 		upstream := resp.Body
 		if resp.ProtoMajor == 2 && from.innermost {
-			upstream = a.mux(upstream)
+			upstream = a.call.env.mux(req.Context(), upstream)
 		}
 		a.call.mu.Lock() // the attempt may be stopped just now
 		b.ReadCloser, b.a, b.status, b.answer = upstream, a, int16(resp.StatusCode), from.answer

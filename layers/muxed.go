@@ -13,28 +13,29 @@ import (
 // socket takes nothing, or a Read of the request's body lasts: past every deadline.
 type muxed struct {
 	io.ReadCloser
-	a       *attempt
-	forget  func() bool // the end of the send
+	env     *Env
+	ctx     context.Context // of the send
+	forget  func() bool     // that it may end
 	reading atomic.Bool
 	cut     atomic.Pointer[clock.Timer] // of the Read under way, once the send has ended
 }
 
-func (a *attempt) mux(upstream io.ReadCloser) *muxed {
-	m := &muxed{ReadCloser: upstream, a: a}
-	m.forget = context.AfterFunc(a, m.ended)
+func (e *Env) mux(ctx context.Context, upstream io.ReadCloser) *muxed {
+	m := &muxed{ReadCloser: upstream, env: e, ctx: ctx}
+	m.forget = context.AfterFunc(ctx, m.ended)
 	return m
 }
 
 // Read implements io.Reader.
 func (m *muxed) Read(p []byte) (int, error) {
 	m.reading.Store(true)
-	if m.a.Err() != nil {
+	if m.ctx.Err() != nil {
 		m.ended()
 	}
 	n, err := m.ReadCloser.Read(p)
 	m.reading.Store(false)
-	if t := m.cut.Swap(nil); t != nil {
-		t.Stop()
+	if t := m.cut.Swap(nil); t != nil && !t.Stop() && err != nil && err != io.EOF {
+		err = m.ctx.Err() // as net/http has it
 	}
 	if err != nil {
 		m.forget()
@@ -48,7 +49,7 @@ func (m *muxed) ended() {
 	if !m.reading.Load() {
 		return // the next one looks itself
 	}
-	m.cut.Store(m.a.call.env.Clock.AfterFunc(closeGrace, func() {
+	m.cut.Store(m.env.Clock.AfterFunc(closeGrace, func() {
 		if m.reading.Load() {
 			_ = m.ReadCloser.Close()
 		}
@@ -58,6 +59,6 @@ func (m *muxed) ended() {
 // Close implements io.Closer. One that is held up goes on by itself.
 func (m *muxed) Close() error {
 	m.forget()
-	m.a.call.env.close(m.ReadCloser)
+	m.env.close(m.ReadCloser)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/clocktest"
+	"github.com/weir-go/weir/layers"
 	"github.com/weir-go/weir/policy"
 )
 
@@ -31,9 +32,15 @@ func TestAnswerBesideAQuietUpload(t *testing.T) {
 		return ctx, cancel
 	}
 	limited := func(ctx context.Context) (context.Context, func()) { return context.WithTimeout(ctx, 2*s) }
+	layer := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		ctx, cancel := context.WithCancel(req.Context())
+		time.AfterFunc(2*s, cancel)
+		return next.RoundTrip(req.WithContext(ctx))
+	})
 	for name, test := range map[string]struct {
 		settings policy.Settings
 		caller   func(context.Context) (context.Context, func())
+		inner    []layers.Layer
 		rests    time.Duration // before it reads on
 		want     error
 	}{
@@ -43,6 +50,7 @@ func TestAnswerBesideAQuietUpload(t *testing.T) {
 		"caller's end":        {caller: canceled, want: context.Canceled},
 		"caller's deadline":   {caller: limited, want: context.DeadlineExceeded},
 		"no deadline of ours": {settings: policy.Settings{Deadline: policy.Off}, caller: canceled, want: context.Canceled},
+		"layer's end":         {inner: []layers.Layer{layer}, want: context.Canceled},
 		"read on afterwards":  {caller: canceled, rests: 2 * s, want: context.Canceled},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +59,7 @@ func TestAnswerBesideAQuietUpload(t *testing.T) {
 					_, _ = rw.Write([]byte("first"))
 					_ = http.NewResponseController(rw).Flush()
 					gone(r)
-				}), settings(test.settings))
+				}), settings(test.settings), inner(test.inner...))
 				ctx, cancel := t.Context(), func() {}
 				if test.caller != nil {
 					ctx, cancel = test.caller(ctx)
