@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/clocktest"
+	"github.com/weir-go/weir/transport/derive"
 	"github.com/weir-go/weir/transport/page"
 )
 
@@ -144,5 +145,28 @@ func TestStuckViewers(t *testing.T) {
 		if c.Elapsed() != 5*time.Second {
 			t.Errorf("they were let go after %v", c.Elapsed())
 		}
+	})
+}
+
+// TestStuckPicture: who does not read the picture, which is large, keeps it from
+// nobody else.
+func TestStuckPicture(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		s := newSite(t, c, rules, page.Options{Recorder: new(derive.Recorder)}, clocktest.Reply(200).After(time.Second).Forever())
+		for range 300 { // as many as it takes
+			s.call("GET", "http://api.example/reports/7", 0)
+		}
+		if !strings.HasPrefix(s.get("/weir/distributions.svg"), "<svg") {
+			t.Fatal("there is no picture")
+		}
+		w := stuck{stream{io.Discard, http.Header{}}, make(chan struct{})}
+		var viewer sync.WaitGroup
+		viewer.Go(func() {
+			s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/weir/distributions.svg", nil))
+		})
+		c.Add(time.Second)
+		s.want("/weir/distributions", "reports")
+		close(w.late)
+		viewer.Wait()
 	})
 }

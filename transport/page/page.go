@@ -382,24 +382,28 @@ func (h *handler) derive(s *derive.Snapshot) (*derive.Plan, error) {
 	return derive.Derive(s, o)
 }
 
-func (h *handler) picture(w http.ResponseWriter, r *http.Request) {
-	if h.o.Recorder == nil {
-		http.NotFound(w, r)
-		return
-	}
-	h.drawing.Lock()
-	defer h.drawing.Unlock()
-	snapshot := h.o.Recorder.Snapshot()
-	plan, _ := h.derive(snapshot) // what could not be derived is not drawn
-	if plan == nil {
-		http.NotFound(w, r)
-		return
-	}
-	svg, err := plan.Draw(snapshot)
+func (h *handler) picture(w http.ResponseWriter, _ *http.Request) {
+	svg, err := h.paint()
 	if err != nil {
-		http.NotFound(w, r)
+		http.Error(w, "404 "+err.Error(), http.StatusNotFound)
 		return
 	}
 	w.Header().Set("Content-Type", "image/svg+xml")
 	_, _ = w.Write(svg)
+}
+
+// paint draws the distributions. Like a view, the picture is made before the first
+// byte of it is sent: one who reads slowly keeps nobody else waiting.
+func (h *handler) paint() ([]byte, error) {
+	if h.o.Recorder == nil {
+		return nil, errors.New("latencies are not recorded")
+	}
+	h.drawing.Lock()
+	defer h.drawing.Unlock()
+	snapshot := h.o.Recorder.Snapshot()
+	plan, err := h.derive(snapshot)
+	if plan == nil { // else what could not be derived is not drawn
+		return nil, err
+	}
+	return plan.Draw(snapshot)
 }
