@@ -195,11 +195,12 @@ func binomial(n, p, c float64) float64 {
 	if deviation > 1000 { // the normal distribution is as good
 		return min(n, math.Ceil(n*p+normal(c)*deviation))
 	}
-	// What lies ten standard deviations off does not count.
-	k := max(0, math.Floor(n*p-10*deviation-10))
+	// What lies ten standard deviations off does not count: the sum may come to less
+	// than c there, by what arithmetic loses.
+	k, last := max(0, math.Floor(n*p-10*deviation-10)), min(n, math.Ceil(n*p+10*deviation+10))
 	mass := math.Exp(logChoose(n, k) + k*math.Log(p) + (n-k)*math.Log1p(-p))
 	sum := mass
-	for sum < c && k < n {
+	for sum < c && k < last {
 		mass *= (n - k) / (k + 1) * p / (1 - p)
 		k++
 		sum += mass

@@ -63,6 +63,9 @@ func TestBinomial(t *testing.T) {
 	}
 	// The normal distribution is a good one for many.
 	n, p := 1e9, 0.01
+	if got := binomial(1<<41, 1e-7, 1-1e-12); got > 230_000 { // beyond what the sum comes to
+		t.Errorf("got %v, far beyond what counts", got)
+	}
 	if got, want := binomial(n, p, 0.95), n*p+1.6449*math.Sqrt(n*p*(1-p)); math.Abs(got-want) > 50 {
 		t.Errorf("of a billion: %g, want %g", got, want)
 	}

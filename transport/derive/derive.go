@@ -79,6 +79,9 @@ type TooFewError struct {
 	// takes, so that at least one is above the quantile with the confidence asked
 	// for.
 	Have, Need uint64
+	// Cut is how many were cut short. Where they are more than those of Have, it may
+	// be the limit in force that there are so few for.
+	Cut        uint64
 	Quantile   float64
 	Confidence float64
 }
@@ -89,8 +92,12 @@ func (e *TooFewError) Error() string {
 	if slices.Contains(gaps, e.Quantity) {
 		what = "streams"
 	}
-	return fmt.Sprintf("derive: %v: %s: %d %s, and it takes %d to know a %s at %g %% confidence",
+	text := fmt.Sprintf("derive: %v: %s: %d %s, and it takes %d to know a %s at %g %% confidence",
 		e.Group, e.Quantity, e.Have, what, e.Need, percentile(e.Quantile), e.Confidence*100)
+	if e.Cut > e.Have {
+		text += fmt.Sprintf("; %d were cut short, so the limit in force may be why", e.Cut)
+	}
+	return text
 }
 
 // percentile names a quantile.
@@ -228,7 +235,7 @@ func (d *deriver) limit(g Group, q Quantity, s *Sample, present time.Duration) (
 		l.Samples = s.Longest.count
 	}
 	if need := needed(d.Quantile, d.Confidence); l.Samples < need {
-		return nil, &TooFewError{Group: g, Quantity: q, Have: l.Samples, Need: need, Quantile: d.Quantile, Confidence: d.Confidence}
+		return nil, &TooFewError{Group: g, Quantity: q, Have: l.Samples, Need: need, Cut: l.Cut, Quantile: d.Quantile, Confidence: d.Confidence}
 	}
 	basis := newCurve(&s.Done, &s.Cut, 0, bins)
 	at := basis.quantile(d.Quantile)

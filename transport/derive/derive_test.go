@@ -266,6 +266,17 @@ func TestKept(t *testing.T) {
 }
 
 func TestTooFew(t *testing.T) {
+	t.Run("all cut short", func(t *testing.T) {
+		s := new(Snapshot)
+		for range 5_000 {
+			s.Sample(chat, Headers).Cut.Add(2 * time.Second)
+		}
+		_, err := Derive(s, Options{})
+		want := "derive: chat: headers: 0 samples, and it takes 299 to know a p99 at 95 % confidence; 5000 were cut short, so the limit in force may be why"
+		if err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	})
 	s := new(Snapshot)
 	exactly(&s.Sample(chatShort, FirstContent).Done, 298, time.Second)
 	exactly(&s.Sample(chatLong, FirstContent).Done, 299, time.Second)
