@@ -1,7 +1,10 @@
 package derive
 
 import (
+	"bytes"
+	"encoding/xml"
 	"errors"
+	"io"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -703,6 +706,27 @@ func TestPicture(t *testing.T) {
 	}
 	if n := strings.Count(string(svg), ">p99.9 "); n != len(p.Limits) || n != 5 {
 		t.Errorf("%d panels of %d limits have the quantile", n, len(p.Limits))
+	}
+}
+
+// TestInvisibleNames: what a name has that is not to be seen does nothing to a
+// terminal, a table or a picture.
+func TestInvisibleNames(t *testing.T) {
+	s := new(Snapshot)
+	exactly(&s.Sample(Group{"a\x1b[2J\n<b>\ufffe", ""}, Call).Done, 4_000, time.Second)
+	p := plan(t, s, Options{})
+	if text := p.String(); !strings.Contains(text, `"a\x1b[2J\n<b>\ufffe"  Deadline`) {
+		t.Errorf("got\n%q", text)
+	}
+	svg, err := p.Draw(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := xml.NewDecoder(bytes.NewReader(svg)); err == nil; {
+		_, err = d.Token()
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("the picture is none: %v", err)
 	}
 }
 

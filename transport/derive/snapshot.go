@@ -18,9 +18,13 @@ type Group struct {
 	Bucket string // empty for calls without one
 }
 
-// String returns the route and, after a space, the bucket in quotes.
+// String returns the route and, after a space, the bucket in quotes. The route is
+// in quotes, too, if it has what cannot be seen.
 func (g Group) String() string {
 	route := cmp.Or(g.Route, "(no route)")
+	if strings.ContainsFunc(route, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		route = strconv.Quote(route)
+	}
 	if g.Bucket == "" {
 		return route
 	}
