@@ -9,14 +9,17 @@ import (
 	"syscall"
 )
 
-// openLock opens a file that only one process has open at a time.
+var flock = syscall.Flock
+
+// openLock opens a file that only one process has open at a time, unless its file
+// system has no locks.
 func openLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // The path is the caller's.
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if err == nil {
+	err = flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil || errors.Is(err, errors.ErrUnsupported) {
 		return f, nil
 	}
 	_ = f.Close()

@@ -31,8 +31,9 @@ type Store interface {
 // replaced as a whole: path with .tmp added is written beside it, then renamed.
 // A path that is a symbolic link stays one: the file is the one that it leads to.
 // A lock on path with .lock added, which stays behind, keeps other processes
-// out on Unix and Windows; elsewhere, and where that file cannot be written,
-// nothing does. The lock ends with the process, however that ends.
+// out on Unix and Windows; elsewhere, on a file system without locks, and where
+// that file cannot be written, nothing does. The lock ends with the process,
+// however that ends.
 //
 // A store that cannot be written, as in a directory that is read-only, can be
 // opened; Save then fails.
