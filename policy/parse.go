@@ -71,7 +71,8 @@ func Parse(data []byte) (Policy, error) {
 	return policy, nil
 }
 
-// UnmarshalJSON is [Parse].
+// UnmarshalJSON is [Parse]. Settings by themselves, such as those of a view, are read as
+// a Policy without routes.
 func (p *Policy) UnmarshalJSON(data []byte) error {
 	parsed, err := Parse(data)
 	if err == nil {

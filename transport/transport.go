@@ -74,9 +74,10 @@ func New(cfg Config) (*Transport, error) {
 
 // Update puts a policy in the place of the present one. Calls under way go on
 // under the old one; shared state is kept by its identity, and has the new
-// numbers at once, for those that wait for it too. A policy that is
-// refused changes nothing; the error is New's. A view that the new policy has
-// no room for fails its calls before they are sent.
+// numbers at once, for those that wait for it too. State that the new policy has no
+// numbers for is forgotten; that of a limit which it only switches off, by Enabled,
+// is not. A policy that is refused changes nothing; the error is New's. A view that
+// the new policy has no room for fails its calls before they are sent.
 func (t *Transport) Update(p policy.Policy) error { return t.update(p) }
 
 func (s *stack) update(p policy.Policy) error {
