@@ -510,10 +510,12 @@ func (a *attempt) holdBack(resp *http.Response) (*http.Response, error) {
 	return resp, nil
 }
 
+// holds reports that a response is to be held back, or has ended with nothing to
+// release it for, as the next Read says.
 func (g *guard) holds() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.monitor.Holds()
+	return g.monitor.Holds() || g.monitor.Err() != nil && !g.open
 }
 
 // streamFailure returns a failure that a held stream has told of before its

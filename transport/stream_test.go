@@ -524,6 +524,40 @@ func TestHeldRetry(t *testing.T) {
 	}
 }
 
+// TestHeldRetryOfAPingTooLate: what is no content, and comes just as the stream is
+// given up, releases nothing.
+func TestHeldRetryOfAPingTooLate(t *testing.T) {
+	for name, last := range map[string]struct {
+		text string
+		err  error
+	}{"a ping": {text: ping}, "and an error": {ping, io.ErrUnexpectedEOF}, "half an event": {text: "data: {"}} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				sends := 0
+				base := layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					sends++
+					text := strings.NewReader(role)
+					body := readerFunc(func(p []byte) (int, error) {
+						if text.Len() > 0 || sends > 1 {
+							return text.Read(p)
+						}
+						<-req.Context().Done()
+						return copy(p, last.text), last.err
+					})
+					if sends > 1 {
+						text = strings.NewReader(word + done)
+					}
+					return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(body)}, nil
+				})
+				r := post(t, c, newTransport(t, c, base, streamed(held(), twice)))
+				wantStatus(t, r, 200)
+				equal(t, "the body", r.body, word+done)
+				equal(t, "the number of sends", sends, 2)
+			})
+		})
+	}
+}
+
 // TestHeldRetryOfARecordedBody: a body that cannot be had again is recorded.
 func TestHeldRetryOfARecordedBody(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
