@@ -515,8 +515,12 @@ func TestTwoBudgets(t *testing.T) {
 		}
 		return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
 	}
-	ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
-	defer stop()
+	began := time.Now()
+	// goes on for two seconds, or longer on a machine that leaves it less time.
+	goesOn := func() bool {
+		passed := time.Since(began)
+		return passed < 2*time.Second || passed < 20*time.Second && (both.Load() < 30 || both.Load()+one.Load() < 120)
+	}
 	var group sync.WaitGroup
 	for range 2 {
 		tr, err := transport.New(transport.Config{
@@ -531,8 +535,8 @@ func TestTwoBudgets(t *testing.T) {
 		}
 		for i := range 10 {
 			group.Go(func() {
-				for ctx.Err() == nil {
-					req, _ := http.NewRequestWithContext(ctx, "GET", "http://api.example/"+[]string{"one", "both"}[i%2], nil)
+				for goesOn() {
+					req, _ := http.NewRequest("GET", "http://api.example/"+[]string{"one", "both"}[i%2], nil)
 					if resp, err := tr.Client().Do(req); err == nil {
 						resp.Body.Close()
 					}
@@ -542,11 +546,12 @@ func TestTwoBudgets(t *testing.T) {
 	}
 	group.Wait()
 	t.Logf("%d with both, %d with one", both.Load(), one.Load())
-	if n := both.Load(); n < 30 || n > 66 {
-		t.Errorf("%d sends in two budgets, of at most 63", n)
+	passed := time.Since(began).Seconds()
+	if n, most := float64(both.Load()), 30*passed+3; n < 30 || n > most+3 {
+		t.Errorf("%v sends in two budgets, of at most %.0f", n, most)
 	}
-	if n := both.Load() + one.Load(); n < 120 || n > 210 {
-		t.Errorf("%d sends in all, of at most 205", n)
+	if n, most := float64(both.Load()+one.Load()), 100*passed+5; n < 120 || n > most+5 {
+		t.Errorf("%v sends in all, of at most %.0f", n, most)
 	}
 }
 

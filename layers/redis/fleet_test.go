@@ -30,19 +30,23 @@ func pass(ctx context.Context, c clock.Clock, b layers.Bucket, n int, ticket uin
 		return since, true
 	}
 	turn := b.Join(n, time.Time{}, ticket, false)
+	since = time.Now()
 	for {
-		since = time.Now()
 		over, refused, again := turn.Due()
 		if over {
 			return since, refused == 0 && turn.Take()
 		}
 		var timer <-chan time.Time
+		var due time.Time
 		if !again.IsZero() {
-			timer = time.After(again.Sub(c.Now()))
+			left := again.Sub(c.Now())
+			timer, due = time.After(left), time.Now().Add(left)
 		}
 		select {
 		case <-timer:
+			since = due // however late it fired
 		case <-turn.Signal():
+			since = time.Now()
 		case <-ctx.Done():
 			turn.Leave()
 			return since, false
