@@ -2,7 +2,6 @@ package page
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"embed"
 	"errors"
@@ -304,7 +303,7 @@ const noRoute = "(none)"
 
 func outcome(t *layers.Trace) string {
 	switch {
-	case errors.Is(t.Err, context.Canceled):
+	case givenUp(t):
 		return "given up"
 	case t.Err != nil:
 		return "failed"

@@ -76,9 +76,13 @@ func (w *Watch) rest(now time.Time) {
 }
 
 func failed(t *layers.Trace) bool {
-	return t.Err != nil && !errors.Is(t.Err, context.Canceled) ||
+	return t.Err != nil && !givenUp(t) ||
 		t.Status >= http.StatusInternalServerError || t.Status == http.StatusTooManyRequests
 }
+
+// givenUp reports that the caller ended a call. It may also fail for what another
+// has canceled, such as the context that a layer mints its tokens with.
+func givenUp(t *layers.Trace) bool { return t.Abandoned && errors.Is(t.Err, context.Canceled) }
 
 // Call is a call that a page shows.
 type Call struct {

@@ -260,3 +260,23 @@ func TestErrorThatPanics(t *testing.T) {
 		s.want("/weir/calls", "without a text")
 	})
 }
+
+// TestCanceledByAnother: a call that its caller did not give up has failed, as the
+// log says too.
+func TestCanceledByAnother(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		watch := page.NewWatch()
+		base := layers.RoundTripperFunc(func(*http.Request) (*http.Response, error) {
+			return nil, fmt.Errorf("no token: %w", context.Canceled)
+		})
+		tr, err := transport.New(transport.Config{
+			Base: base, Clock: c, Observer: watch, Policy: policy.Policy{Settings: policy.Settings{Retry: policy.Retry{Enabled: policy.Off}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &site{t: t, c: c, tr: tr, Handler: page.Handler(tr, page.Options{Watch: watch})}
+		s.call(http.MethodGet, "http://api.example/", 0)
+		s.want("/calls?outcome=failed", "0s 1 no token: context canceled")
+	})
+}
