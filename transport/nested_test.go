@@ -614,7 +614,7 @@ func TestNoReadAfterTheSend(t *testing.T) {
 		"channel": func(c *clocktest.Clock, req *http.Request) *http.Request {
 			ended := make(chan struct{})
 			c.AfterFunc(time.Second, func() { close(ended) })
-			req.Cancel = ended
+			req.Cancel = ended //nolint:staticcheck // A RoundTripper has to honour it.
 			return req
 		},
 	} {

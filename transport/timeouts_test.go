@@ -517,7 +517,7 @@ func TestEndOfABodyThatWasGivenUp(t *testing.T) {
 				}
 				n, err := resp.Body.Read(make([]byte, 1))
 				equal(t, "the time", c.Elapsed(), 3*time.Second)
-				if timeout, ok := err.(net.Error); n != 0 || err == io.EOF || name != "closed" && (!ok || !timeout.Timeout()) { //nolint:errorlint // The outermost counts.
+				if timeout, ok := err.(net.Error); n != 0 || err == io.EOF || name != "closed" && (!ok || !timeout.Timeout()) {
 					t.Errorf("the Read got %d, %v", n, err)
 				}
 				resp.Body.Close()
