@@ -49,6 +49,9 @@ func newSite(t *testing.T) *site {
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/retried" && sends.Add(1)%2 == 1:
+			if sends.Load() == 1 { // the first call is the slowest, however busy the machine
+				time.Sleep(900 * time.Millisecond)
+			}
 			time.Sleep(100 * time.Millisecond)
 			w.Header().Set("Retry-After-Ms", "300")
 			w.WriteHeader(http.StatusServiceUnavailable)
