@@ -397,7 +397,7 @@ func (b *bucket) hopeless() bool {
 // lost reports that n turns are not there. What is known of others is soon old:
 // they may have given something back.
 func (b *bucket) lost(now instant, n int) bool {
-	fresh := b.known && !b.cold && now-b.at < leaseAhead
+	fresh := b.known && !b.cold && len(b.back) == 0 && now-b.at < leaseAhead
 	return n > b.rate.Burst || len(b.waiting) > 0 || now < b.paused || fresh && b.next+b.turns(n-1) > now
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -58,9 +59,12 @@ type claimRequest struct {
 	N      int `json:"n"`
 }
 
-// mostBudgets is of how many budgets one exchange is: Redis does nothing else
-// meanwhile.
-const mostBudgets = 64
+// Of how many budgets, and of how many sends that ask for turns, one exchange is:
+// Redis does nothing else meanwhile.
+const (
+	mostBudgets = 64
+	mostTakes   = 256
+)
 
 // joint is a send that asks for turns that are there, all or none.
 type joint struct {
@@ -123,6 +127,7 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 	probe := s.down.Load()
 	rest := time.Duration(0)
 	s.forget()
+	s.dismiss()
 	if probe {
 		rest = 2*s.retry() + min(s.failing, s.opts.Lease) // by then, all have asked
 	}
@@ -136,7 +141,7 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 		}
 	}
 	var takes []*joint
-	for len(s.takes) > 0 && len(list) < mostBudgets {
+	for len(s.takes) > 0 && len(takes) < mostTakes && len(list) < mostBudgets {
 		takes = append(takes, s.takes[0])
 		for _, c := range s.takes[0].claims {
 			add(c.Bucket.(*bucket))
@@ -233,6 +238,24 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 		s.recover()
 	}
 	return left
+}
+
+// dismiss answers those who ask for turns that are not there, as is known by now.
+func (s *Store) dismiss() {
+	s.mu.Lock()
+	takes := s.takes
+	s.takes = nil
+	s.mu.Unlock()
+	takes = slices.DeleteFunc(takes, func(t *joint) bool {
+		gone := t.settled.Load() || s.hopeless(t.claims)
+		if gone {
+			t.answer(false)
+		}
+		return gone
+	})
+	s.mu.Lock()
+	s.takes = append(takes, s.takes...)
+	s.mu.Unlock()
 }
 
 // answer hands a send what it took. What more came with it is kept, all of it

@@ -88,13 +88,15 @@ func (b *bucket) moved(bool) {
 		b.waiting = nil
 		return
 	}
-	for _, t := range slices.Clone(b.locals) {
+	locals := b.locals
+	b.locals = nil
+	for _, t := range locals {
 		if over, _, _ := t.inner.Due(); over {
-			continue // it is for the caller to take
+			b.locals = append(b.locals, t) // it is for the caller to take
+			continue
 		}
 		t.inner.Leave()
 		t.inner, t.told = nil, -1
-		b.leaveLocal(t)
 		b.line(t)
 		t.wake()
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,6 +30,7 @@ type scripted struct {
 	takes func(what string) time.Duration // the answer to "look", "take" and so on; below zero: for ever
 	open  bool                            // the circuits are, and ready for a probe
 	from  time.Duration                   // the turns are there, by what has elapsed
+	most  *atomic.Int64                   // sends that one exchange was of; nil: nobody asks
 }
 
 var errNoNetwork = errors.New("there is no network")
@@ -103,6 +105,9 @@ func (s *scripted) run(ctx context.Context, cmd *goredis.Cmd) error {
 	}
 	if len(req.Takes) > 0 {
 		what = "take"
+	}
+	if s.most != nil {
+		s.most.Store(max(s.most.Load(), int64(len(req.Takes))))
 	}
 	if err := s.wait(ctx, what); err != nil {
 		return err
@@ -233,6 +238,32 @@ func TestPending(t *testing.T) {
 			equal(t, "a send is admitted", admitted, true)
 		}
 		equal(t, "both have waited", c.Elapsed(), time.Second+patience)
+	})
+}
+
+// TestHerd: thousands that ask at once are asked for in parts, and no longer once there
+// is known to be nothing.
+func TestHerd(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		var asked, most atomic.Int64
+		s := &scripted{most: &most, from: time.Minute, takes: func(what string) time.Duration {
+			if what == "take" {
+				asked.Add(1)
+			}
+			return time.Millisecond
+		}}
+		b := of(s.at(t, c)).bucket("k", policy.Rate{PerSecond: 1000, Burst: 1000})
+		var herd sync.WaitGroup
+		for range 3000 {
+			herd.Go(func() { equal(t, "there is one", b.Take(1), false) })
+		}
+		herd.Wait()
+		if n := most.Load(); n > 256 {
+			t.Errorf("an exchange of %d sends", n)
+		}
+		if n := asked.Load(); n > 2 {
+			t.Errorf("%d exchanges", n)
+		}
 	})
 }
 
