@@ -195,7 +195,6 @@ func (l *auth) get(ctx context.Context) (*keptToken, error) {
 		l.mu.Unlock()
 		select {
 		case r := <-made:
-			l.gone(m)
 			if r.Err == nil {
 				return r.Val.(*keptToken), nil // make returns nothing else.
 			}

@@ -30,13 +30,13 @@ func (e *edge) send(a *attempt, req *http.Request) (*http.Response, error) {
 			a.settle(outcome{err: errPanic, abandoned: true})
 		}
 	}()
-	way, err := a.leave(e.rank)
+	nth, err := a.leave(e.rank)
 	if err != nil {
 		returned = true
 		return nil, err
 	}
 	resp, err := a.roundTrip(e.next, req)
-	resp, err = e.back(a, way, req, resp, err)
+	resp, err = e.back(a, nth, req, resp, err)
 	returned = true
 	return resp, err
 }
@@ -82,15 +82,9 @@ func (a *attempt) panicked(req *http.Request) {
 
 var errPanic = errors.New("panic in a RoundTripper")
 
-// way is one way out of our layers and back.
-type way struct {
-	outer  rank  // where the send was before
-	passes int32 // ways begun, this one included
-}
-
-// leave notes that the send goes beyond our layers of rank r. The first time,
-// the attempt counts as a send, and the base is in charge of its body.
-func (a *attempt) leave(r rank) (way, error) {
+// leave notes that the send goes beyond our layers of rank r, for the nth time. The first
+// time, the attempt counts as a send, and the base is in charge of its body.
+func (a *attempt) leave(r rank) (nth int32, _ error) {
 	c := a.call
 	c.mu.Lock()
 	if a.expired == nil && c.expired != nil {
@@ -98,15 +92,15 @@ func (a *attempt) leave(r rank) (way, error) {
 	}
 	if own := callerEnded(c.first.base); own != nil && a.expired == nil {
 		defer c.mu.Unlock()
-		return way{}, own
+		return 0, own
 	}
 	if a.expired != nil {
 		defer c.mu.Unlock()
-		return way{}, a.expired
+		return 0, a.expired
 	}
 	if a.extra && c.extra != nil && !c.extra.withdraw() {
 		defer c.mu.Unlock()
-		return way{}, &Error{Layer: rankRetry.String(), Reason: ReasonBudget, Err: errExtra, local: true}
+		return 0, &Error{Layer: rankRetry.String(), Reason: ReasonBudget, Err: errExtra, local: true}
 	}
 	a.extra = false
 	if a.went == goneNot && r != rankInner {
@@ -120,7 +114,7 @@ func (a *attempt) leave(r rank) (way, error) {
 	if !c.lent {
 		c.unread = false
 	}
-	w := way{outer: a.rank, passes: a.passes.Add(1)}
+	nth = a.passes.Add(1)
 	a.rank = r
 	a.depth++
 	race := a.seldom().race
@@ -128,7 +122,7 @@ func (a *attempt) leave(r rank) (way, error) {
 		c.extra.deposit(c.ratio)
 	}
 	c.mu.Unlock()
-	if w.passes == 1 {
+	if nth == 1 {
 		a.pass.Sent()
 	}
 	if race != nil && r != rankInner {
@@ -137,15 +131,14 @@ func (a *attempt) leave(r rank) (way, error) {
 	if first {
 		a.emit(Event{Kind: KindSend})
 	}
-	return w, nil
+	return nth, nil
 }
 
 var errExtra = errors.New("the retry budget of the origin is empty")
 
 // arrive notes that the send is back, and reports whether it is outside every
 // layer of the user's. The mutex must be held.
-func (a *attempt) arrive(w way) (outermost bool) {
-	a.rank = w.outer
+func (a *attempt) arrive() (outermost bool) {
 	if a.went == goneAssumed {
 		a.went = goneSurely
 	}
@@ -155,15 +148,15 @@ func (a *attempt) arrive(w way) (outermost bool) {
 }
 
 // back takes what came back from beyond our layers.
-func (e *edge) back(a *attempt, w way, req *http.Request, resp *http.Response, err error) (*http.Response, error) {
+func (e *edge) back(a *attempt, nth int32, req *http.Request, resp *http.Response, err error) (*http.Response, error) {
 	if resp, err = only(resp, err); err != nil {
 		a.unclosed()
-		err = a.failure(err, e.rank, a.passes.Load() == w.passes)
+		err = a.failure(err, e.rank, a.passes.Load() == nth)
 		a.abandonDial()
 		a.outside(err)
 		o := a.failed(e.rank, err)
 		a.call.mu.Lock()
-		if a.arrive(w) {
+		if a.arrive() {
 			a.close(o)
 		} else {
 			a.call.mu.Unlock()
@@ -174,7 +167,7 @@ func (e *edge) back(a *attempt, w way, req *http.Request, resp *http.Response, e
 		resp.Request = req
 	}
 	a.outside(nil)
-	from := a.answered(w, resp.StatusCode)
+	from := a.answered(nth, resp.StatusCode)
 	if from.innermost {
 		a.turns.listen(a.call.env, resp) // before what the send holds is free for others
 	}
@@ -183,7 +176,7 @@ func (e *edge) back(a *attempt, w way, req *http.Request, resp *http.Response, e
 	b, ours := resp.Body.(*body)
 	replaced := ours && b.a == a && b.outer
 	a.call.mu.Lock()
-	if a.arrive(w) {
+	if a.arrive() {
 		a.call.last = a
 		result = a.seldom().result
 		if replaced { // by what counts now, though another answer came beside it
@@ -231,13 +224,13 @@ func (a *attempt) failed(r rank, err error) outcome {
 
 // answered notes the headers of a response, and returns how it came. If that is
 // straight from the base, the guard is off.
-func (a *attempt) answered(w way, status int) arrival {
+func (a *attempt) answered(nth int32, status int) arrival {
 	a.call.mu.Lock()
 	first := a.sent != Answered && a.counted && !a.told
 	a.sent, a.status = Answered, int32(status)
 	a.leavePhase()
 	var from arrival
-	if from.innermost = a.passes.Load() == w.passes; from.innermost {
+	if from.innermost = a.passes.Load() == nth; from.innermost {
 		from.guard, a.guard = a.guard, nil
 		a.streamed = false
 		if a.rare != nil {

@@ -30,8 +30,7 @@ func TestJoin(t *testing.T) {
 		}
 		return was
 	}
-	w, err := a.leave(rankInner)
-	if err != nil {
+	if _, err := a.leave(rankInner); err != nil {
 		t.Fatal(err)
 	}
 	was := joins(true)
@@ -39,7 +38,7 @@ func TestJoin(t *testing.T) {
 	a.handOver(was, false)
 	a.handOver(joins(true), true) // again
 	c.mu.Lock()
-	a.arrive(w)
+	a.arrive()
 	c.mu.Unlock()
 	joins(false) // too late
 }
