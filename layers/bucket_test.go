@@ -102,7 +102,13 @@ func TestRefundIsForTheHead(t *testing.T) {
 	if _, _, again := turn.Due(); !again.Equal(env.epoch.Add(time.Second)) {
 		t.Errorf("with half of it back, it comes at %v", again)
 	}
+	for len(turn.Signal()) > 0 {
+		<-turn.Signal()
+	}
 	b.Refund(1)
+	if len(turn.Signal()) == 0 {
+		t.Error("with all of it back, whoever waits is not told")
+	}
 	if over, _, _ := turn.Due(); !over {
 		t.Error("with all of it back, it has not come")
 	}

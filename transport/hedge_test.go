@@ -3,6 +3,7 @@ package transport_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"runtime"
@@ -116,6 +117,29 @@ func TestHedgeDuringASlowAnswer(t *testing.T) {
 		r := get(t, c, newTransport(t, c, up, hedging(policy.Hedge{Delay: 10 * time.Second})))
 		wantStatus(t, r, 200)
 		wantTook(t, r, time.Second/10)
+	})
+}
+
+// TestLateAnswerOfTheFirst: the first answer of a hedged call is its outcome, also if the
+// first send is answered later, since it does not hear that it was given up.
+func TestLateAnswerOfTheFirst(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		var sends atomic.Int32
+		var bodies [2]closeCounter
+		base := layers.RoundTripperFunc(func(*http.Request) (*http.Response, error) {
+			n := sends.Add(1)
+			if n == 1 {
+				c.Sleep(3 * time.Second)
+			}
+			bodies[n-1].Reader = strings.NewReader(fmt.Sprint("send ", n))
+			return &http.Response{StatusCode: 200, Body: &bodies[n-1]}, nil
+		})
+		r := get(t, c, newTransport(t, c, base, hedging(policy.Hedge{Delay: time.Second})))
+		wantStatus(t, r, 200)
+		equal(t, "the body", r.body, "send 2")
+		for i := range bodies {
+			equal(t, "the number of closes", int(bodies[i].closes.Load()), 1)
+		}
 	})
 }
 

@@ -544,6 +544,25 @@ type closeFunc func() error
 
 func (f closeFunc) Close() error { return f() }
 
+// TestInnerTakesItsTime: what a layer does between its sends is no phase of a send.
+func TestInnerTakesItsTime(t *testing.T) {
+	for name, first := range map[string]clocktest.Step{"error": clocktest.Fail(clocktest.ErrReset), "answer": clocktest.Reply(503)} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				up := clocktest.NewUpstream(t, c, first, clocktest.Reply(200))
+				tr := newTransport(t, c, up, once(policy.Timeouts{Read: time.Second}), inner(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+					if resp, err := next.RoundTrip(req); err == nil {
+						resp.Body.Close()
+					}
+					c.Sleep(3 * time.Second)
+					return next.RoundTrip(req)
+				})))
+				wantStatus(t, get(t, c, tr), 200)
+			})
+		})
+	}
+}
+
 // TestInnerSendsThroughItsOwnDeadline: a deadline of a layer's for one send
 // fails that send and no more.
 func TestInnerSendsThroughItsOwnDeadline(t *testing.T) {

@@ -332,6 +332,19 @@ func TestBackoffSeesNoRetryAfter(t *testing.T) {
 	})
 }
 
+// TestBackoffLeavesTheResponse: what is kept from the user's Backoff is there for the
+// caller, if that response is the last.
+func TestBackoffLeavesTheResponse(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(503).Header("Retry-After", "3000"))
+		r := get(t, c, newTransport(t, c, up, retrying(policy.Retry{
+			Backoff: func(time.Duration, time.Duration, int, *http.Response) time.Duration { return 0 },
+		})))
+		wantStatus(t, r, 503)
+		equal(t, "Retry-After", r.resp.Header.Get("Retry-After"), "3000")
+	})
+}
+
 // TestBackoffAfterAnError: a Backoff of the user's is asked about a failure without a
 // response, too.
 func TestBackoffAfterAnError(t *testing.T) {
@@ -982,10 +995,15 @@ func TestUndrainedWhenKnownBeforehand(t *testing.T) {
 		"time":     {policy.Settings{Deadline: time.Second, Retry: policy.Retry{BaseDelay: time.Second}}, ""},
 		"hint":     {policy.Settings{}, "31"},
 		"attempts": {policy.Settings{Retry: policy.Retry{MaxAttempts: 1}}, ""},
+		"budget":   {policy.Settings{Retry: policy.Retry{MaxAttempts: 10, BaseDelay: policy.Off}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
-				up := clocktest.NewUpstream(t, c, clocktest.Reply(503).Header("Retry-After", test.hint).Chunks(clocktest.Drip(text, 1<<18, 100*time.Millisecond)...))
+				long := clocktest.Reply(503).Header("Retry-After", test.hint).Chunks(clocktest.Drip(text, 1<<18, 100*time.Millisecond)...)
+				up := clocktest.NewUpstream(t, c, long)
+				if name == "budget" {
+					up = clocktest.NewUpstream(t, c, clocktest.Reply(503), clocktest.Reply(503), clocktest.Reply(503), long)
+				}
 				r := get(t, c, newTransport(t, c, up, settings(test.s)))
 				wantStatus(t, r, 503)
 				equal(t, "the length of the body", len(r.body), len(text))
