@@ -611,11 +611,6 @@ func TestInnerEndsABlockedUpload(t *testing.T) {
 // TestNoReadAfterTheSend: once a send has come back, nobody reads the caller's body any
 // more, whatever the base does, and it is closed once.
 func TestNoReadAfterTheSend(t *testing.T) {
-	cut := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
-		ctx, cancel := context.WithCancel(req.Context())
-		defer cancel()
-		return next.RoundTrip(req.WithContext(ctx))
-	})
 	base := layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
 		_, err := io.Copy(io.Discard, req.Body)
 		req.Body.Close()
@@ -636,19 +631,37 @@ func TestNoReadAfterTheSend(t *testing.T) {
 			req.Cancel = ended //nolint:staticcheck // A RoundTripper has to honour it.
 			return req
 		},
+		"layer": func(_ *clocktest.Clock, req *http.Request) *http.Request { return req },
 	} {
 		for _, layered := range []bool{false, true} {
+			if name == "layer" && !layered {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s, layered %v", name, layered), func(t *testing.T) {
 				clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
-					var reads atomic.Int32
-					body := &closeCounter{Reader: readFunc(func(p []byte) (int, error) {
+					var reads, closes atomic.Int32
+					body := struct {
+						readFunc
+						closeFunc
+					}{func(p []byte) (int, error) {
 						reads.Add(1)
 						c.Sleep(3 * time.Second)
 						return copy(p, "x"), nil
-					})}
+					}, func() error {
+						closes.Add(1)
+						return nil
+					}}
 					change := inner()
 					if layered {
-						change = inner(cut)
+						change = inner(around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+							limit := time.Hour
+							if name == "layer" {
+								limit = time.Second
+							}
+							ctx, cancel := c.WithTimeout(req.Context(), limit)
+							defer cancel()
+							return next.RoundTrip(req.WithContext(ctx))
+						}))
 					}
 					r := do(c, newTransport(t, c, base, policy.Policy{}, change), ends(c, request(t, t.Context(), "POST", url, body)))
 					wantTook(t, r, time.Second)
@@ -657,7 +670,7 @@ func TestNoReadAfterTheSend(t *testing.T) {
 					}
 					c.Add(time.Minute)
 					equal(t, "the number of Reads", reads.Load(), 1)
-					equal(t, "the number of closes", int(body.closes.Load()), 1)
+					equal(t, "the number of closes", closes.Load(), 1)
 				})
 			})
 		}

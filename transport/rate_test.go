@@ -290,24 +290,24 @@ func TestBudgetsAllOrNone(t *testing.T) {
 func TestPauseOfABudgetThatIsThere(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		up := clocktest.NewUpstream(t, c, clocktest.Func(func(r *http.Request) clocktest.Step {
-			if r.URL.Path == "/b" {
+			if r.URL.Path == "/tokens" {
 				return clocktest.Reply(429).Header("Retry-After", "5").After(3200 * time.Millisecond)
 			}
 			return clocktest.Reply(200)
 		}).Forever())
-		a, b := policy.Rate{PerSecond: 1}, policy.Rate{PerSecond: 1. / 3}
+		off := policy.Rate{Enabled: policy.Off}
 		tr := newTransport(t, c, up, policy.Policy{
-			Settings: policy.Settings{Retry: policy.Retry{Enabled: policy.Off}, Budgets: map[string]policy.Rate{"a": a, "b": b}},
+			Settings: policy.Settings{Retry: policy.Retry{Enabled: policy.Off}, Budgets: map[string]policy.Rate{"calls": {PerSecond: 1}, "tokens": {PerSecond: 1. / 3}}},
 			Routes: []policy.Route{
-				{Pattern: "/a", Settings: policy.Settings{Budgets: map[string]policy.Rate{"b": {Enabled: policy.Off}}}},
-				{Pattern: "/b", Settings: policy.Settings{Budgets: map[string]policy.Rate{"a": {Enabled: policy.Off}}}},
+				{Pattern: "/calls", Settings: policy.Settings{Budgets: map[string]policy.Rate{"tokens": off}}},
+				{Pattern: "/tokens", Settings: policy.Settings{Budgets: map[string]policy.Rate{"calls": off}}},
 			},
 		})
 		var wg sync.WaitGroup
 		for _, send := range []struct {
 			at   time.Duration
 			path string
-		}{{0, "/b"}, {1, "/both"}, {2500 * time.Millisecond, "/a"}, {3600 * time.Millisecond, "/a"}} {
+		}{{0, "/calls"}, {1, "/tokens"}, {2, "/both"}, {2500 * time.Millisecond, "/calls"}, {3600 * time.Millisecond, "/calls"}} {
 			wg.Add(1)
 			c.AfterFunc(send.at, func() {
 				defer wg.Done()
@@ -317,10 +317,10 @@ func TestPauseOfABudgetThatIsThere(t *testing.T) {
 		wg.Wait()
 		var sent []string
 		for i, r := range up.Requests() {
-			sent = append(sent, fmt.Sprint(r.URL, " ", times(c, up)[i]))
+			sent = append(sent, fmt.Sprint(r.URL.Path, " ", times(c, up)[i]))
 		}
 		equal(t, "what was sent", strings.Join(sent, ", "),
-			"http://api.example/b 0s, http://api.example/a 2.5s, http://api.example/a 3.6s, http://api.example/both 8.2s")
+			"/calls 0s, /tokens 1ns, /calls 2.5s, /calls 3.6s, /both 8.200000001s")
 	})
 }
 
