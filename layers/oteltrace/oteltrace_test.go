@@ -341,6 +341,41 @@ func TestBrokenBody(t *testing.T) {
 	})
 }
 
+// TestLeftInARead: the span of a send that was ended during a Read ends with it, though
+// the Read knows of no end, and the reader goes away.
+func TestLeftInARead(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		f := newFixture(t, c, layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Request: req, Body: io.NopCloser(readerFunc(func(p []byte) (int, error) {
+				<-req.Context().Done()
+				return copy(p, "a"), nil
+			}))}, nil
+		}), policy.Settings{})
+		ctx, cancel := c.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.example/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := f.tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if n, err := resp.Body.Read(make([]byte, 9)); n != 1 || err != nil {
+			t.Fatalf("got %d bytes, %v", n, err)
+		}
+		c.Sleep(time.Millisecond)
+		if n := len(f.recorder.Ended()); n != 1 {
+			t.Errorf("%d spans have ended, want that of the send", n)
+		}
+	})
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 // TestPanic: the spans of a call end even if a layer or the base panics.
 func TestPanic(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
