@@ -49,11 +49,14 @@ func (m *muxed) ended() {
 	if !m.reading.Load() {
 		return // the next one looks itself
 	}
-	m.cut.Store(m.env.Clock.AfterFunc(closeGrace, func() {
+	t := m.env.Clock.AfterFunc(closeGrace, func() {
 		if m.reading.Load() {
 			_ = m.ReadCloser.Close()
 		}
-	}))
+	})
+	if !m.cut.CompareAndSwap(nil, t) { // both the Read and the end have come here
+		t.Stop()
+	}
 }
 
 // Close implements io.Closer. One that is held up goes on by itself.
