@@ -119,7 +119,7 @@ type Shown interface {
 type Pass struct {
 	by Settler
 
-	// Of a Breaker, and under its mutex.
+	// Of a circuit of ours, and under its mutex.
 	era     int
 	lease   instant // a probe that has not settled by then makes room for another
 	settled bool

@@ -83,13 +83,11 @@ func (e *Env) RetryBudgets() []RetryBudgetStatus {
 // them if it is [Shown].
 func (e *Env) Breakers() []*Breaker {
 	return statusOf(e, func(id policy.StateID, key stateKey, c Circuit) (*Breaker, bool) {
-		switch c := c.(type) {
-		case *circuit:
-			return c.seen, true
-		case Shown:
-			return &Breaker{c, id, key}, true
+		if own, ok := c.(*circuit); ok && own.seen.key == key {
+			return own.seen, true
 		}
-		return nil, false
+		shown, ok := c.(Shown)
+		return &Breaker{shown, id, key}, ok
 	})
 }
 

@@ -266,3 +266,28 @@ func TestUpdatesOvertake(t *testing.T) {
 		})
 	}
 }
+
+// localStore has circuits that are those of the process.
+type localStore struct {
+	fleetStore
+
+	env *layers.Env
+}
+
+func (s *localStore) Circuit(_ policy.StateID, _ string, b policy.Breaker) layers.Circuit {
+	return s.env.LocalCircuit(b)
+}
+
+// TestLocalCircuitIsSeen: a circuit that a store has left to the process is shown with
+// what it is for.
+func TestLocalCircuitIsSeen(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		store := &localStore{env: &layers.Env{Clock: c}}
+		tr := newTransport(t, c, clocktest.NewUpstream(t, c, clocktest.Reply(200)), settings(policy.Settings{Breaker: policy.Breaker{Failures: 1}}),
+			func(cfg *transport.Config) { cfg.Store = store })
+		get(t, c, tr)
+		b := tr.Breakers()[0]
+		equal(t, "the key", b.Key(), "http://api.example")
+		equal(t, "the section", b.Status().ID.Section, "Breaker")
+	})
+}
