@@ -258,22 +258,30 @@ func TestClockIsSetForCircuits(t *testing.T) {
 }
 
 // TestClockIsSetDuringFallback: the end of one does not last as long as the clock went
-// back.
+// back, and is not that of an earlier one.
 func TestClockIsSetDuringFallback(t *testing.T) {
 	t.Parallel()
-	s := startWrongClock(t)
-	var said changes
-	b := of(s.store(said.note, func(o *redis.Options) { o.Timeout = 100 * time.Millisecond })).bucket("k", policy.Rate{PerSecond: 100, Burst: 10})
-	equal(t, "there is one", b.Take(1), true)
-	// As a fallback left it that ended just before.
-	ctx := context.Background()
-	ahead := time.Since(time.Unix(1767225600, 0)) + time.Hour
-	if err := s.client.Set(ctx, "weir:{weir}:rest", ahead.Microseconds(), time.Hour).Err(); err != nil {
-		t.Fatal(err)
+	for what, ends := range map[string]time.Duration{"to come": time.Hour, "over": -time.Second} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := startWrongClock(t)
+			var said changes
+			b := of(s.store(said.note, func(o *redis.Options) { o.Timeout = 100 * time.Millisecond })).bucket("k", policy.Rate{PerSecond: 100, Burst: 10})
+			equal(t, "there is one", b.Take(1), true)
+			// As a fallback left it that ended then.
+			ctx := context.Background()
+			end := (time.Since(time.Unix(1767225600, 0)) + ends).Microseconds()
+			if err := s.client.Set(ctx, "weir:{weir}:rest", end, time.Hour).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.client.Do(ctx, "CLIENT", "PAUSE", "400", "ALL").Err(); err != nil {
+				t.Fatal(err)
+			}
+			b.Take(9)
+			said.wait(t, "down up")
+			if now, err := s.client.Get(ctx, "weir:{weir}:rest").Int64(); err == nil && now == end {
+				t.Error("it went by the end of another")
+			}
+		})
 	}
-	if err := s.client.Do(ctx, "CLIENT", "PAUSE", "400", "ALL").Err(); err != nil {
-		t.Fatal(err)
-	}
-	b.Take(9)
-	said.wait(t, "down up")
 }

@@ -32,6 +32,7 @@ var (
 type request struct {
 	Budgets []budgetRequest `json:"budgets"`
 	Takes   []takeRequest   `json:"takes"`
+	Down    float64         `json:"down"` // for how long the fallback has held
 }
 
 type budgetRequest struct {
@@ -125,11 +126,12 @@ func (s *Store) leave() error {
 // that is to hold still, so that all processes end it together.
 func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 	probe := s.down.Load()
-	rest := time.Duration(0)
+	rest, down := time.Duration(0), time.Duration(0)
 	s.forget()
 	s.dismiss()
 	if probe {
 		rest = 2*s.retry() + min(s.failing, s.opts.Lease) // by then, all have asked
+		down = s.now() - instant(s.fell.Load())
 	}
 	s.mu.Lock()
 	var list []*bucket
@@ -165,7 +167,7 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 	}
 	s.mu.Unlock()
 
-	req := request{Budgets: make([]budgetRequest, 0, len(list)), Takes: make([]takeRequest, 0, len(takes))}
+	req := request{Budgets: make([]budgetRequest, 0, len(list)), Takes: make([]takeRequest, 0, len(takes)), Down: float64(down.Microseconds())}
 	keys := append(make([]string, 0, 3+3*len(list)), s.prefix+"processes", s.prefix+"answer:"+s.proc, s.prefix+"rest")
 	for _, b := range list {
 		keys = append(keys, b.name, b.name+":free", b.name+":held")

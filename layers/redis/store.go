@@ -98,6 +98,7 @@ type Store struct {
 	step   chan struct{}
 	down   atomic.Bool
 	alive  atomic.Int64 // processes seen lately
+	fell   atomic.Int64 // when the fallback began
 	beat   atomic.Int64 // when the last exchange that was answered began
 
 	// Of the goroutine that talks of budgets.
@@ -327,6 +328,7 @@ func (s *Store) forget() {
 // fail says that Redis cannot be asked, if there is an error. No lock may be held.
 func (s *Store) fail(err error) {
 	if err != nil && !s.down.Swap(true) {
+		s.fell.Store(int64(s.now()))
 		s.moved(Change{Err: err})
 	}
 }

@@ -38,7 +38,8 @@ redis.call('PEXPIRE', procs, math.ceil(lease / 100))
 local rest, left = tonumber(ARGV[6]), 0
 if rest > 0 then
   local till = tonumber(redis.call('GET', KEYS[3]))
-  if not till or till > now + rest + 9 * lease then -- or by a clock that went back
+  -- None yet, or one by a clock that went back, or of an earlier fallback.
+  if not till or till > now + rest + 9 * lease or till < now - request.down then
     till = now + rest
     redis.call('SET', KEYS[3], str(till), 'PX', math.ceil(rest / 200))
   end
