@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,6 +37,7 @@ type server struct {
 	dir  string // for what a replica is sent
 	args []string
 	cmd  *exec.Cmd
+	over chan struct{} // closed when it has ended
 }
 
 func startServer(t testing.TB, args ...string) *server {
@@ -43,18 +45,32 @@ func startServer(t testing.TB, args ...string) *server {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Skip("redis-server is not installed: apt-get install redis-server")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{t: t, addr: l.Addr().String(), dir: t.TempDir(), args: args}
-	l.Close()
-	s.start()
+	s := &server{t: t, dir: t.TempDir(), args: args}
 	t.Cleanup(s.kill)
-	return s
+	for range 5 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.addr = l.Addr().String()
+		l.Close() // and somebody else may have it at once
+		if s.launch() {
+			return s
+		}
+	}
+	t.Fatal("redis-server does not start")
+	return nil
 }
 
 func (s *server) start() {
+	s.t.Helper()
+	if !s.launch() {
+		s.t.Fatal("redis-server does not start again")
+	}
+}
+
+// launch reports whether it answers, rather than somebody else who has the port.
+func (s *server) launch() bool {
 	s.t.Helper()
 	_, port, _ := net.SplitHostPort(s.addr)
 	args := append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"}, s.args...)
@@ -63,16 +79,29 @@ func (s *server) start() {
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
+	s.over = make(chan struct{})
+	go func(cmd *exec.Cmd, over chan struct{}) { _ = cmd.Wait(); close(over) }(s.cmd, s.over)
 	client := goredis.NewClient(&goredis.Options{Addr: s.addr})
 	defer client.Close()
-	eventually(s.t, "redis-server answers", func() bool { return client.Ping(context.Background()).Err() == nil })
+	answers := false
+	eventually(s.t, "redis-server answers, or has ended", func() bool {
+		text, _ := client.Info(context.Background(), "server").Result()
+		answers = strings.Contains(text, fmt.Sprintf("process_id:%d\r\n", s.cmd.Process.Pid))
+		select {
+		case <-s.over:
+			return true
+		default:
+			return answers
+		}
+	})
+	return answers
 }
 
 // kill ends it as kill -9 does.
 func (s *server) kill() {
 	if s.cmd != nil {
 		s.cmd.Process.Kill()
-		s.cmd.Wait()
+		<-s.over
 		s.cmd = nil
 	}
 }
