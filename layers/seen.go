@@ -35,8 +35,8 @@ type Breaker struct {
 // are those that the Store was asked for.
 func Seen(c Shown, id policy.StateID, key string, b policy.Breaker) *Breaker {
 	k := stateKey{name: key}
-	if keyOf(b.Key) == nil {
-		k.scheme, k.name, _ = strings.Cut(key, "://")
+	if scheme, host, ok := strings.Cut(key, "://"); ok && keyOf(b.Key) == nil {
+		k = stateKey{scheme, host}
 	}
 	return &Breaker{c, id, k}
 }

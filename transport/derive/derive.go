@@ -40,8 +40,8 @@ type Options struct {
 	// Present returns the settings in force for a group, resolved, as
 	// [policy.Line.Resolve] has them. They stand beside those derived, and one
 	// that the data do not contradict is kept, and one that they do is lowered no
-	// further than they are sure of. Nil: not known; an Override
-	// may then contradict what its calls inherit, so that they fail.
+	// further than they are sure of. Nil: not known; an Override may then contradict
+	// what its calls inherit, so that they fail.
 	Present func(Group) policy.Settings
 }
 
