@@ -128,10 +128,12 @@ func (s *stage) RoundTrip(req *http.Request) (*http.Response, error) {
 // handed from: the attempt itself, or the one around it.
 func (s *stage) goOn(from, a *attempt, was rank, req *http.Request) (*http.Response, error) {
 	passes := a.passes.Load()
-	if a != from {
-		defer from.goesWith(a)
-	}
-	resp, err := s.send(a, req)
+	resp, err := func() (*http.Response, error) {
+		if a != from {
+			defer from.goesWith(a) // before a Close of the body may block
+		}
+		return s.send(a, req)
+	}()
 	a.handOver(was, err == nil)
 	if err != nil && a.passes.Load() == passes { // nobody further in took the body
 		s.env.CloseBody(req)

@@ -56,3 +56,26 @@ func TestAnswerLeftBehind(t *testing.T) {
 		time.Sleep(time.Hour)
 	})
 }
+
+// TestTurnOfALayerLeftBehind: a send that a gate refused while its layer is held up by
+// the Close of the caller's body gives its turn back.
+func TestTurnOfALayerLeftBehind(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		env := &layers.Env{Clock: c}
+		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Body("x"))
+		rt := layers.Chain(up, layers.RateBudget(env, layers.Budget{Rate: policy.Rate{PerSecond: 1e-6, Burst: 5}}), around(passOn),
+			layers.InFlight(env, policy.StateID{}, policy.InFlight{Max: 1, MaxWait: time.Second - time.Microsecond}))
+		first, err := rt.RoundTrip(request(t, t.Context(), "GET", url, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer first.Body.Close()
+		ctx, cancel := c.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		req := request(t, ctx, "POST", url, nil)
+		req.Body, req.ContentLength = newSlowUpload(c, 3*time.Second, true), -1
+		do(c, rt, req)
+		equal(t, "the turns that are left", int(env.Budgets()[0].Level+0.5), 4)
+		time.Sleep(time.Hour)
+	})
+}
