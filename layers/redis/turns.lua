@@ -73,7 +73,7 @@ local function load(q, hash, free_, held)
     hash = hash, free = free_, held = held, t = q.t, n = q.n, slack = (q.n - 1) * q.t, got = {},
     pause = tonumber(s[2]) or 0, length = tonumber(s[3]) or 0, era = s[4] or '0',
     check = tonumber(s[5]) or 0, rivals = tonumber(s[6]) or 1,
-    version = tonumber(s[7]) or now, born = tonumber(s[10]) or now,
+    version = tonumber(s[7]) or now, born = tonumber(s[10]) or s[7] and 0 or now, -- 0: an earlier weir's
   }
   b.next = tonumber(s[1]) or 0
   -- The clock was set if the last exchange is to come, or if more time has passed
