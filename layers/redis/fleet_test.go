@@ -315,7 +315,7 @@ func TestRefundElsewhere(t *testing.T) {
 // TestKilledProcess: what a process had reserved when it was killed comes back
 // within its lease, and so does the probe that it was making.
 func TestKilledProcess(t *testing.T) {
-	rate := policy.Rate{PerSecond: 0.2, Burst: 1}
+	rate := policy.Rate{PerSecond: 0.02, Burst: 1}
 	probed := func(p process) layers.Circuit {
 		return p.circuit("k", policy.Breaker{Failures: 1, Open: 400 * time.Millisecond, OpenMax: time.Minute, OpenJitter: policy.Off, Probes: 1})
 	}
@@ -347,17 +347,11 @@ func TestKilledProcess(t *testing.T) {
 	}
 	b := p.bucket("k", rate)
 	b.Take(1) // to know how things stand
-	within(t, "the wait behind it", b.Predict(1), 7*time.Second, 10*time.Second)
+	within(t, "the wait behind it", b.Predict(1), 70*time.Second, 100*time.Second)
 	cmd.Process.Kill()
 	cmd.Wait()
 	admitted(t, c)
-	eventually(t, "its turn is there for others", func() bool {
-		turn := b.Join(1, time.Now().Add(5*time.Second), 1, false)
-		defer turn.Leave()
-		time.Sleep(200 * time.Millisecond)
-		_, refused, _ := turn.Due()
-		return refused == 0
-	})
+	eventually(t, "its turn is there for others", func() bool { b.Take(1); return b.Predict(1) < 50*time.Second })
 }
 
 // standstill is the clock of a process that is stopped: time passes, and no timer
@@ -371,10 +365,10 @@ func (standstill) Since(t time.Time) time.Duration { return time.Since(t) }
 // of what others have by then, and gives nothing of it back.
 func TestStandstill(t *testing.T) {
 	t.Parallel()
-	rate := policy.Rate{PerSecond: 0.2, Burst: 1}
+	rate := policy.Rate{PerSecond: 0.02, Burst: 1}
 	for what, wakes := range map[string]func(t *testing.T, turn layers.Turn){
 		"uses": func(t *testing.T, turn layers.Turn) {
-			eventually(t, "it has a later turn", func() bool { _, _, again := turn.Due(); return time.Until(again) > 5*time.Second })
+			eventually(t, "it has a later turn", func() bool { _, _, again := turn.Due(); return time.Until(again) > 50*time.Second })
 		},
 		"gives back": func(_ *testing.T, turn layers.Turn) { turn.Leave() },
 	} {
@@ -389,7 +383,7 @@ func TestStandstill(t *testing.T) {
 			next := func(turn layers.Turn) bool {
 				_, _, again := turn.Due()
 				left := time.Until(again)
-				return left > 2500*time.Millisecond && left < 5*time.Second // and not when an answer is late
+				return left > 25*time.Second && left < 50*time.Second // and not when an answer is late
 			}
 			eventually(t, "the next is reserved", func() bool { return next(turn) })
 			time.Sleep(1300 * time.Millisecond)
@@ -400,7 +394,7 @@ func TestStandstill(t *testing.T) {
 			wakes(t, turn)
 			time.Sleep(100 * time.Millisecond)
 			third.Take(1) // to know how things stand
-			if left := third.Predict(1); left < 5*time.Second {
+			if left := third.Predict(1); left < 50*time.Second {
 				t.Errorf("a third waits for %v", left)
 			}
 		})
@@ -411,14 +405,14 @@ func TestStandstill(t *testing.T) {
 // good order, and no goroutine is left.
 func TestClose(t *testing.T) {
 	s := startServer(t)
-	rate := policy.Rate{PerSecond: 0.2, Burst: 1}
+	rate := policy.Rate{PerSecond: 0.02, Burst: 1}
 	goroutines := runtime.NumGoroutine()
 	client := goredis.NewClient(&goredis.Options{Addr: s.addr})
-	store := redis.New(client, redis.Options{Timeout: 2 * time.Second})
+	store := redis.New(client, redis.Options{Timeout: 2 * time.Second, Lease: 15 * time.Second})
 	b := of(store).bucket("k", rate)
 	b.Take(1)
 	turn := b.Join(1, time.Time{}, 1, false)
-	eventually(t, "it has reserved a turn", func() bool { _, _, again := turn.Due(); return time.Until(again) > 2*time.Second+time.Second/2 })
+	eventually(t, "it has reserved a turn", func() bool { _, _, again := turn.Due(); return time.Until(again) > 25*time.Second })
 	if err := store.Close(); err != nil {
 		t.Error(err)
 	}
@@ -428,6 +422,8 @@ func TestClose(t *testing.T) {
 	client.Close()
 	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= goroutines })
 	equal(t, "a closed store acts as if Redis were down", b.Take(1), false)
+	other := of(s.store()).bucket("k", rate)
+	eventually(t, "its turn is there for others", func() bool { other.Take(1); return other.Predict(1) < 50*time.Second })
 }
 
 // TestKeys: keys expire, and tell nothing of what they were made from.
