@@ -188,11 +188,12 @@ func (r *redisServer) start() error {
 	if err != nil {
 		return err
 	}
-	r.cmd = exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
-	r.cmd.Dir = r.dir // which has no dump of another's
-	if err := r.cmd.Start(); err != nil {
+	cmd := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
+	cmd.Dir = r.dir // which has no dump of another's
+	if err := cmd.Start(); err != nil {
 		return err
 	}
+	r.cmd = cmd
 	for range 100 {
 		c, err := net.Dial("tcp", r.addr)
 		if err == nil {
@@ -200,5 +201,6 @@ func (r *redisServer) start() error {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+	r.kill()
 	return errors.New("redis-server does not answer")
 }

@@ -6,7 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -44,6 +47,35 @@ func TestInterrupted(t *testing.T) {
 	}
 	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {
 		t.Errorf("there is left %v, %v", left, err)
+	}
+}
+
+// TestSilent: a Redis that does not answer is ended.
+func TestSilent(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("it needs a script")
+	}
+	dir := t.TempDir()
+	script := "#!/bin/sh\necho $$ >pid\nexec sleep 60\n" // in the folder of the server's files
+	if err := os.WriteFile(filepath.Join(dir, "redis-server"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	_, err := startRedis(dir)
+	says(t, err, "does not answer")
+	var pid int
+	if text, err := os.ReadFile(filepath.Join(dir, "pid")); err != nil {
+		t.Fatal(err)
+	} else if pid, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
+		t.Fatal(err)
+	}
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Signal(syscall.Signal(0)); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("it is there still: %v", err)
+		_ = p.Kill()
 	}
 }
 
