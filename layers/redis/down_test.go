@@ -74,7 +74,7 @@ func TestFallbacks(t *testing.T) {
 		p := of(s.store(k.said.note, func(o *redis.Options) {
 			o.Fallback = k.fallback
 			o.Namespace = name()
-			o.Timeout = 300 * time.Millisecond
+			o.Timeout = time.Second
 		}))
 		k.bucket, k.circuit = p.bucket("k", rate), p.circuit("k", set)
 		equal(t, "there is a turn", k.bucket.Take(1), true)
@@ -135,12 +135,13 @@ func TestKilledRedis(t *testing.T) {
 	defer stop()
 	said := make([]changes, 3)
 	for i := range said {
-		f.work(ctx, clock.New(), i, of(s.store(said[i].note, func(o *redis.Options) { o.Timeout = 300 * time.Millisecond })).bucket("k", rate), 6, 1)
+		f.work(ctx, clock.New(), i, of(s.store(said[i].note, func(o *redis.Options) { o.Timeout = time.Second })).bucket("k", rate), 6, 1)
 	}
 	time.Sleep(time.Second) // so that all are seen
 	s.kill()
 	for i := range said {
 		said[i].wait(t, "down")
+		equal(t, "the processes that were seen", said[i].list[0].Processes, 3)
 	}
 	f.mu.Lock()
 	before, began := len(f.turns), time.Now()
