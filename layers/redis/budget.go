@@ -48,6 +48,7 @@ type bucket struct {
 
 	local  layers.Bucket // while Redis is down
 	burst  int           // of local
+	dear   int           // what a send took there that costs more than its share of the burst
 	locals []*turn       // that may wait there
 }
 
@@ -233,7 +234,7 @@ func (b *bucket) Set(r policy.Rate) {
 	b.rate = r
 	b.known = false
 	if b.local != nil {
-		b.burst = min(b.burst, r.Burst)
+		b.dear = min(b.dear, r.Burst)
 		b.setShare()
 	}
 	b.sweep(b.s.now())

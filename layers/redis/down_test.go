@@ -712,6 +712,23 @@ func TestStartsWithout(t *testing.T) {
 	said.mu.Unlock()
 }
 
+// TestStartsSlow: a process whose Redis is too slow from the start still hears how many
+// share the quota, and uses no more than its part from then on.
+func TestStartsSlow(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	rate := policy.Rate{PerSecond: 1, Burst: 10}
+	equal(t, "there is one for another process", of(s.store()).bucket("k", rate).Take(1), true)
+	p := startProxy(t, s.addr, func([]byte) bool { time.Sleep(150 * time.Millisecond); return true })
+	client := goredis.NewClient(&goredis.Options{Addr: p.addr})
+	defer client.Close()
+	store := redis.New(client, redis.Options{Timeout: 200 * time.Millisecond})
+	defer store.Close()
+	b := of(store).bucket("k", rate)
+	b.Take(1)
+	eventually(t, "its share is a half", func() bool { return b.Predict(10) > 15*time.Second })
+}
+
 // told has what is written to it, a write after the other.
 type told chan string
 

@@ -199,6 +199,8 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 	}
 	if err == nil && r.ended-began > limit {
 		err = errSlow
+		r.number()
+		s.see(int(r.number())) // the shares go by it
 	}
 	if err != nil {
 		for _, b := range list {

@@ -15,7 +15,7 @@ func (s *Store) retry() time.Duration { return max(s.opts.Timeout, 100*time.Mill
 // Redis had to give may have been used.
 func (b *bucket) share() layers.Bucket {
 	if b.local == nil {
-		b.burst = 0
+		b.dear = 0
 		b.local = b.s.env.LocalBucket(policy.Rate{PerSecond: b.rate.PerSecond, Burst: 1})
 		b.setShare()
 		b.local.Take(1)
@@ -28,8 +28,17 @@ func (b *bucket) share() layers.Bucket {
 
 func (b *bucket) setShare() {
 	alive := max(1, int(b.s.alive.Load()))
-	b.burst = max(1, b.burst, b.rate.Burst/alive)
+	b.burst = max(1, b.dear, b.rate.Burst/alive)
 	b.local.Set(policy.Rate{PerSecond: b.rate.PerSecond / float64(alive), Burst: b.burst})
+}
+
+// reshare is told that there are more processes, or fewer.
+func (b *bucket) reshare() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.local != nil {
+		b.setShare()
+	}
 }
 
 // shareOf returns it with room for a turn that costs n, which the share of the
@@ -37,7 +46,7 @@ func (b *bucket) setShare() {
 func (b *bucket) shareOf(n int) layers.Bucket {
 	local := b.share()
 	if n > b.burst && n <= b.rate.Burst {
-		b.burst = n
+		b.dear = n
 		b.setShare()
 	}
 	return local

@@ -304,8 +304,15 @@ func (s *Store) wake() {
 func (s *Store) see(n int) {
 	now := s.now()
 	if n = max(1, n, s.opts.Processes); int64(n) >= s.alive.Load() || now-s.seen > 3*s.opts.Lease {
-		s.alive.Store(int64(n))
 		s.seen = now
+		if s.alive.Swap(int64(n)) == int64(n) {
+			return
+		}
+		for _, h := range s.all() {
+			if b, ok := h.(*bucket); ok {
+				b.reshare()
+			}
+		}
 	}
 }
 
