@@ -45,8 +45,9 @@ func (l *circuitBreaker) send(a *attempt, req *http.Request) (*http.Response, er
 		}
 		*p = Pass{} // that probe has the verdict
 	}
+	passes := a.passes.Load()
 	defer func() {
-		if !a.left() { // refused further in, or a panic in a function of the user's
+		if a.passes.Load() == passes { // refused further in, or a panic in a function of the user's
 			p.Settle(a, VerdictNeutral)
 		}
 	}()

@@ -98,6 +98,10 @@ func (a *attempt) leave(r rank) (nth int32, _ error) {
 		defer c.mu.Unlock()
 		return 0, a.expired
 	}
+	if a.settled { // and was left behind in a gate
+		defer c.mu.Unlock()
+		return 0, errUploadAborted
+	}
 	if a.extra && c.extra != nil && !c.extra.withdraw() {
 		defer c.mu.Unlock()
 		return 0, &Error{Layer: rankRetry.String(), Reason: ReasonBudget, Err: errExtra, local: true}

@@ -81,8 +81,9 @@ func (l *inFlight) send(a *attempt, req *http.Request) (*http.Response, error) {
 	a.call.mu.Lock()
 	p.held, p.users = true, 1
 	a.call.mu.Unlock()
+	passes := a.passes.Load()
 	defer func() {
-		if !a.left() { // refused further in, or a panic
+		if a.passes.Load() == passes { // refused further in, or a panic
 			p.ended(a, outcome{})
 		}
 	}()

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,5 +78,56 @@ func TestTurnOfALayerLeftBehind(t *testing.T) {
 		do(c, rt, req)
 		equal(t, "the turns that are left", int(env.Budgets()[0].Level+0.5), 4)
 		time.Sleep(time.Hour)
+	})
+}
+
+// TestGatesOfALayerLeftBehind: a layer that sends again as its call ends, and is left
+// behind in a gate, holds nothing of it, neither a slot nor the probe of a circuit.
+func TestGatesOfALayerLeftBehind(t *testing.T) {
+	again := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+		go req.Body.Close()
+		bare := req.Clone(req.Context())
+		bare.Body, bare.ContentLength = nil, 0
+		_, _ = next.RoundTrip(bare)
+		return next.RoundTrip(bare)
+	})
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		env := &layers.Env{Clock: c}
+		var asked atomic.Int32
+		slow := func(*http.Request) string {
+			if asked.Add(1) == 3 {
+				c.Sleep(2 * time.Second)
+			}
+			return "all"
+		}
+		broken := policy.Breaker{Failures: 1, Open: time.Second, OpenMax: time.Second, OpenJitter: policy.Off, Key: slow}
+		limits := around(func(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+			ctx, cancel := c.WithTimeout(req.Context(), time.Second)
+			defer cancel()
+			return next.RoundTrip(req.WithContext(ctx))
+		})
+		inFlight := layers.InFlight(env, policy.StateID{}, policy.InFlight{Max: 1, Key: slow})
+		for _, test := range []struct {
+			patience       time.Duration // of the caller
+			outermostFirst []layers.Layer
+		}{
+			{time.Second, []layers.Layer{again, inFlight}},
+			{time.Hour, []layers.Layer{limits, again, inFlight}},
+			{time.Second, []layers.Layer{again, layers.CircuitBreaker(env, policy.StateID{}, broken)}},
+		} {
+			asked.Store(0)
+			gate := test.outermostFirst[len(test.outermostFirst)-1]
+			up := clocktest.NewUpstream(t, c, clocktest.Reply(500), clocktest.Reply(204).Forever())
+			do(c, layers.Chain(up, gate), request(t, t.Context(), "GET", url, nil))
+			time.Sleep(time.Minute)
+			ctx, cancel := c.WithTimeout(t.Context(), test.patience)
+			defer cancel() // and not before
+			req := request(t, ctx, "POST", url, nil)
+			req.Body, req.ContentLength = newSlowUpload(c, 5*time.Second, true), -1
+			do(c, layers.Chain(up, append([]layers.Layer{layers.Deadline(env, time.Hour)}, test.outermostFirst...)...), req)
+			time.Sleep(time.Hour)
+		}
+		equal(t, "the slots in use", env.Slots()[0].Used, 0)
+		equal(t, "the probes under way", env.Breakers()[0].Status().Probes, 0)
 	})
 }
