@@ -106,13 +106,14 @@ func TestGatesOfALayerLeftBehind(t *testing.T) {
 			defer cancel()
 			return next.RoundTrip(req.WithContext(ctx))
 		})
+		rate := layers.RateBudget(env, layers.Budget{Rate: policy.Rate{PerSecond: 100, Burst: 100}})
 		inFlight := layers.InFlight(env, policy.StateID{}, policy.InFlight{Max: 1, Key: slow})
 		for _, test := range []struct {
 			patience       time.Duration // of the caller
 			outermostFirst []layers.Layer
 		}{
 			{time.Second, []layers.Layer{again, inFlight}},
-			{time.Hour, []layers.Layer{limits, again, inFlight}},
+			{time.Hour, []layers.Layer{limits, rate, again, inFlight}},
 			{time.Second, []layers.Layer{again, layers.CircuitBreaker(env, policy.StateID{}, broken)}},
 		} {
 			asked.Store(0)
