@@ -145,10 +145,10 @@ func TestCircuitRests(t *testing.T) {
 	}
 }
 
-// TestSeenKey: the key of a circuit of a store is the one that the store was asked for.
-func TestSeenKey(t *testing.T) {
+// TestBreakerOfKey: the key of a circuit of a store is the one that the store was asked for.
+func TestBreakerOfKey(t *testing.T) {
 	for _, key := range []string{"http://a.test:81", "a tenant"} {
-		if got := Seen(nil, policy.StateID{}, key, policy.Breaker{}).Key(); got != key {
+		if got := BreakerOf(nil, policy.StateID{}, key, policy.Breaker{}).Key(); got != key {
 			t.Errorf("got %q, want %q", got, key)
 		}
 	}

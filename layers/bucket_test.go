@@ -39,6 +39,16 @@ func TestLateWaiters(t *testing.T) {
 	}
 }
 
+// waiting returns a bucket of a turn a second, of which none is left, and who waits for
+// the next.
+func waiting(keeps bool) (*clock.Mock, *bucket, Turn) {
+	mock := clock.NewMock()
+	env := (&Env{Clock: mock}).ready()
+	b := env.newBucket(policy.Rate{PerSecond: 1, Burst: 1})
+	b.Take(1)
+	return mock, b, b.Join(1, time.Time{}, env.ticket(), keeps)
+}
+
 // TestDueHeadIsNotChargedTwice: what touches a bucket between a turn and its
 // waiter's coming for it costs nothing.
 func TestDueHeadIsNotChargedTwice(t *testing.T) {
@@ -49,11 +59,7 @@ func TestDueHeadIsNotChargedTwice(t *testing.T) {
 		"leave":      func(b *bucket) { b.Join(1, time.Time{}, b.env.ticket(), false).Leave() },
 	} {
 		for _, keeps := range []bool{false, true} {
-			mock := clock.NewMock()
-			env := (&Env{Clock: mock}).ready()
-			b := env.newBucket(policy.Rate{PerSecond: 1, Burst: 1})
-			b.Take(1)
-			turn := b.Join(1, time.Time{}, env.ticket(), keeps)
+			mock, b, turn := waiting(keeps)
 			mock.Add(time.Second + time.Millisecond)
 			touch(b)
 			if over, refused, again := turn.Due(); !over || refused > 0 {
@@ -72,11 +78,7 @@ func TestDueHeadIsNotChargedTwice(t *testing.T) {
 // TestTurnIsTakenOnce: once it has come, and not before.
 func TestTurnIsTakenOnce(t *testing.T) {
 	for _, keeps := range []bool{false, true} {
-		mock := clock.NewMock()
-		env := (&Env{Clock: mock}).ready()
-		b := env.newBucket(policy.Rate{PerSecond: 1, Burst: 1})
-		b.Take(1)
-		turn := b.Join(1, time.Time{}, env.ticket(), keeps)
+		mock, _, turn := waiting(keeps)
 		if turn.Take() {
 			t.Errorf("keeps %v: it is taken before it came", keeps)
 		}

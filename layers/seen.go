@@ -31,9 +31,9 @@ type Breaker struct {
 	key     stateKey
 }
 
-// Seen returns a circuit of a [Store] as [Event].Breaker has it. Its key and numbers
+// BreakerOf returns a circuit of a [Store] as [Event].Breaker has it. Its key and numbers
 // are those that the Store was asked for.
-func Seen(c Shown, id policy.StateID, key string, b policy.Breaker) *Breaker {
+func BreakerOf(c Shown, id policy.StateID, key string, b policy.Breaker) *Breaker {
 	k := stateKey{name: key}
 	if scheme, host, ok := strings.Cut(key, "://"); ok && keyOf(b.Key) == nil {
 		k = stateKey{scheme, host}

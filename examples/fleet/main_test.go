@@ -53,7 +53,7 @@ func TestInterrupted(t *testing.T) {
 // TestSilent: a Redis that does not answer is ended.
 func TestSilent(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("it needs a script")
+		t.Skip("a shell script takes the place of redis-server, and there is no shell")
 	}
 	dir := t.TempDir()
 	script := "#!/bin/sh\necho $$ >pid\nexec sleep 60\n" // in the folder of the server's files

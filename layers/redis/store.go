@@ -230,7 +230,7 @@ func (s *Store) Circuit(id policy.StateID, key string, set policy.Breaker) layer
 	c := keep(s, s.name(id, key), func(name string) *circuit {
 		made = true
 		c := newCircuit(s, name, set)
-		c.seen = layers.Seen(c, id, key, set)
+		c.seen = layers.BreakerOf(c, id, key, set)
 		return c
 	})
 	c.Set(set)

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"fmt"
+	"net"
 	"runtime"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/benbjohnson/clock"
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/weir-go/weir/layers"
 	"github.com/weir-go/weir/policy"
 )
 
@@ -44,14 +46,28 @@ func TestHandlesAreLetGo(t *testing.T) {
 	runtime.KeepAlive(used)
 }
 
+// unanswered returns a store whose Redis says nothing, and is not down for that.
+func unanswered(t *testing.T) *Store {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := goredis.NewClient(&goredis.Options{Addr: l.Addr().String(), ReadTimeout: -1})
+	s := New(client, Options{Fallback: Share, Timeout: time.Hour})
+	t.Cleanup(func() {
+		l.Close() // first, and with it the connections that it has not accepted
+		client.Close()
+		s.Close()
+	})
+	return s
+}
+
 // TestOldAnswers: an answer from before a change that was published meanwhile
 // undoes nothing.
 func TestOldAnswers(t *testing.T) {
 	t.Parallel()
-	client := goredis.NewClient(&goredis.Options{Addr: "127.0.0.1:1"})
-	defer client.Close()
-	s := New(client, Options{Fallback: Share})
-	defer s.Close()
+	s := unanswered(t)
 	set := policy.Breaker{Failures: 1, Open: time.Minute, OpenMax: time.Minute, Probes: 1}
 	c := newCircuit(s, "c", set)
 	old, fresh := newStep(c, "look", "", ""), newStep(c, "look", "", "")
@@ -89,6 +105,35 @@ func TestOldAnswers(t *testing.T) {
 	if r.err != nil || b.era != "2000000000" || b.slots.turns() != 0 {
 		t.Errorf("%v, era %s, %d turns after an answer from before the pause", r.err, b.era, b.slots.turns())
 	}
+}
+
+// TestWhy: a circuit says why it opened last, though what counted is counted anew since.
+func TestWhy(t *testing.T) {
+	t.Parallel()
+	s := unanswered(t)
+	c := newCircuit(s, "c", policy.Breaker{Failures: 1, Open: time.Minute, OpenMax: time.Minute, Probes: 1})
+	want := func(want string) {
+		t.Helper()
+		if got := c.Status().Why; got != want {
+			t.Errorf("it opened since %q, want %q", got, want)
+		}
+	}
+	want("")
+	c.hear("open", "2000000000", time.Minute)
+	want("it opened for the fleet")
+	c.mu.Lock()
+	c.probed = true
+	c.mu.Unlock()
+	c.hear("open", "3000000000", time.Minute)
+	want("a probe failed")
+	c.hear("closed", "4000000000", 0)
+	want("a probe failed")
+	var p layers.Pass
+	c.current.local.Admit(t.Context(), false, &p)
+	p.Settle(t.Context(), layers.VerdictFailure)
+	c.trip(c.current, time.Minute)
+	c.hear("open", "5000000000", time.Minute)
+	want("1 failures in a row")
 }
 
 // TestSeen: who were there lately count, whatever a Redis that was restarted says.
