@@ -8,6 +8,10 @@
 //	...
 //	mux.Handle("/weir/", http.StripPrefix("/weir", page.Handler(t, page.Options{Watch: watch})))
 //
+// The prefix may be stripped with its slash or without, and a proxy may strip more:
+// all links are relative. A proxy that strips all of the path has to lead from
+// there to the same with a slash at its end.
+//
 // It listens nowhere by itself. Mount it where only operators reach it: it shows
 // no query, userinfo, header or body, but the names of hosts and routes, and the
 // texts of errors. Without AllowControl it changes nothing. Name the hosts that it

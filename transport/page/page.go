@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -66,7 +67,7 @@ func Handler(t *transport.Transport, o Options) http.Handler {
 	}
 	mux.HandleFunc("GET /live/{view}", h.live)
 	mux.HandleFunc("GET /distributions.svg", h.picture)
-	mux.Handle("GET /assets/", http.FileServerFS(assets))
+	mux.Handle("GET /assets/{file}", http.FileServerFS(assets))
 	mux.HandleFunc("POST /breakers", h.force)
 	return h.guarded(mux)
 }
@@ -176,28 +177,37 @@ func (h *handler) guarded(next http.Handler) http.Handler {
 		header.Set("Referrer-Policy", "same-origin") // with none, forms have no origin
 		header.Set("Cross-Origin-Resource-Policy", "same-origin")
 		header.Set("Cache-Control", "no-store")
-		switch p := r.URL.Path; {
+		at := asked(r)
+		p := r.URL.Path
+		if p != "" || strings.HasSuffix(at, "/") {
+			p = "/" + strings.TrimPrefix(p, "/") // a prefix may have been stripped with its slash
+		}
+		switch {
 		case len(h.o.Hosts) > 0 && !h.named(r.Host):
 			http.Error(w, "the page is not to be seen under this host: see page.Options.Hosts", http.StatusMisdirectedRequest)
-		case p == "":
-			slash(w, r)
+		case p == "" && path.Clean(at) == at: // it lacks the slash
+			w.Header().Set("Location", (&url.URL{Path: "./" + path.Base(at) + "/"}).String())
+			w.WriteHeader(http.StatusSeeOther)
 		case path.Clean(p) != p: // a mux would lead to where it thinks that it is mounted
 			http.NotFound(w, r)
+		case p != r.URL.Path:
+			rooted := *r
+			rooted.URL = &url.URL{Path: p, RawQuery: r.URL.RawQuery}
+			next.ServeHTTP(w, &rooted)
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// slash leads from the place where the page is mounted to the page, below it.
-func slash(w http.ResponseWriter, r *http.Request) {
+// asked is the path that was asked for, before any prefix was stripped from it;
+// empty: it is not known.
+func asked(r *http.Request) string {
 	u, err := url.ParseRequestURI(r.RequestURI)
-	if err != nil || path.Clean(u.Path) != u.Path || u.Path == "/" {
-		http.NotFound(w, r)
-		return
+	if err != nil {
+		return ""
 	}
-	w.Header().Set("Location", (&url.URL{Path: "./" + path.Base(u.Path) + "/"}).String())
-	w.WriteHeader(http.StatusSeeOther)
+	return u.Path
 }
 
 // stateData is the view of what calls share.
