@@ -102,7 +102,11 @@
       held.innerHTML = event.data;
       const fresh = main.cloneNode(false);
       fresh.append(held.content);
+      const focused = document.activeElement;
       patch(main, fresh);
+      if (main.contains(focused)) { // a row that moves loses the focus
+        focused.focus({ preventScroll: true });
+      }
       say("Live.");
     };
     source.onerror = lost;

@@ -145,3 +145,29 @@ func TestOrderOfCalls(t *testing.T) {
 		}
 	}
 }
+
+// TestFocusMoves has a row that changes its place keep the focus.
+func TestFocusMoves(t *testing.T) {
+	s := newSite(t)
+	ctx, _ := browse(t)
+	for range 2 {
+		s.call(t, "/evil")
+	}
+	open(t, ctx, s.url+"calls")
+	sees(t, ctx, "Failed")
+	first := run(t, ctx, chromedp.Evaluate[string](`(() => {
+		const row = document.querySelector("tbody tr");
+		row.parentNode.append(row); // from where the next change takes it back
+		row.querySelector("a").focus();
+		return row.dataset.key;
+	})()`))
+	for range 50 {
+		time.Sleep(100 * time.Millisecond)
+		if run(t, ctx, chromedp.Evaluate[string](`document.querySelector("tbody tr").dataset.key`)) == first {
+			break
+		}
+	}
+	if at := run(t, ctx, chromedp.Evaluate[string](`document.querySelector("tbody tr").dataset.key + " " + document.activeElement.getAttribute("href")`)); at != first+" calls/"+first {
+		t.Errorf("the row of the focus, %s, was moved, and it is on %s", first, at)
+	}
+}
