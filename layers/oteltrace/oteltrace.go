@@ -57,7 +57,8 @@ func WithPropagator(p propagation.TextMapPropagator) Option {
 // events are the waits, the refusals and the first content of a stream; its
 // attributes are the route, the number of sends, and why there was no further
 // one. The span of a send is of the client kind; one that another of its call outran
-// is no error, and says weir.outrun. Its url.full has no query and no userinfo, and no
+// is no error, and says weir.outrun, nor is what its caller canceled, which says
+// weir.canceled. Its url.full has no query and no userinfo, and no
 // header or body is recorded.
 func Instrument(cfg *transport.Config, options ...Option) {
 	t := &tracing{provider: otel.GetTracerProvider(), propagator: otel.GetTextMapPropagator()}
@@ -77,7 +78,14 @@ type tracing struct {
 	provider   trace.TracerProvider
 	tracer     trace.Tracer
 	propagator propagation.TextMapPropagator
-	calls      sync.Map // of *layers.Call to trace.Span
+	calls      sync.Map // of *layers.Call to *callSpan
+}
+
+// callSpan is the span of a call.
+type callSpan struct {
+	trace.Span
+
+	broke atomic.Bool // the call has failed, and not since its caller gave it up
 }
 
 // observe begins the span of a call.
@@ -92,7 +100,7 @@ func (t *tracing) observe(ctx context.Context, e layers.Event) {
 	}
 	_, span := t.tracer.Start( //nolint:spancheck // The call's end ends it.
 		ctx, name, trace.WithTimestamp(e.At), trace.WithAttributes(attribute.String("weir.route", e.Route)))
-	t.calls.Store(call, span)
+	t.calls.Store(call, &callSpan{Span: span})
 } //nolint:spancheck // As above.
 
 // ended ends the span of a call.
@@ -102,7 +110,7 @@ func (t *tracing) ended(ctx context.Context, r layers.Trace) {
 	if !ok {
 		return
 	}
-	span := found.(trace.Span)
+	span := found.(*callSpan)
 	span.SetAttributes(attribute.Int("weir.attempts", r.Attempts))
 	if r.Reason != "" {
 		span.SetAttributes(attribute.String("weir.reason", r.Reason))
@@ -125,15 +133,20 @@ func (t *tracing) ended(ctx context.Context, r layers.Trace) {
 		span.AddEvent(string(s.Kind), trace.WithTimestamp(s.Start), trace.WithAttributes(attributes...))
 	}
 	if r.Err != nil {
-		fail(span, r.Err)
+		span.broke.Store(!r.Abandoned)
+		fail(span, r.Err, r.Abandoned)
 	}
 	span.End(trace.WithTimestamp(r.End))
 }
 
 // fail marks a span as failed. The errors of a stack hold no secrets, but for
-// those of the caller's own making.
-func fail(span trace.Span, err error) {
-	switch { // neither is a failure of the server's
+// those of the caller's own making. What is canceled is an error unless its caller
+// has given it up: see Status in the conventions for HTTP spans.
+func fail(span trace.Span, err error, givenUp bool) {
+	switch { // none is a failure of the server's
+	case givenUp && errors.Is(err, context.Canceled):
+		span.SetAttributes(attribute.Bool("weir.canceled", true))
+		return
 	case errors.Is(err, layers.ErrOutrun):
 		span.SetAttributes(attribute.Bool("weir.outrun", true))
 		return
@@ -153,6 +166,26 @@ func fail(span trace.Span, err error) {
 	span.SetAttributes(semconv.ErrorTypeKey.String(kind))
 }
 
+// limit returns what of ours ended a send, or nil.
+func limit(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if expired, ok := errors.AsType[*layers.Error](cause); ok {
+		return expired
+	}
+	if errors.Is(cause, layers.ErrOutrun) {
+		return cause
+	}
+	return nil
+}
+
+// failSend marks the span of a send as failed.
+func failSend(ctx context.Context, span trace.Span, call *callSpan, err error) {
+	if ours := limit(ctx); ours != nil && errors.Is(err, context.Canceled) { // which is all that a layer of the user's may say
+		err = ours
+	}
+	fail(span, err, ctx.Err() != nil && !call.broke.Load())
+}
+
 // layer makes the span of each send.
 func (t *tracing) layer(next http.RoundTripper) http.RoundTripper {
 	return layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
@@ -161,8 +194,10 @@ func (t *tracing) layer(next http.RoundTripper) http.RoundTripper {
 			return next.RoundTrip(req)
 		}
 		ctx := req.Context()
-		if parent, ok := t.calls.Load(call); ok {
-			ctx = trace.ContextWithSpan(ctx, parent.(trace.Span))
+		parent := &callSpan{}
+		if found, ok := t.calls.Load(call); ok {
+			parent = found.(*callSpan)
+			ctx = trace.ContextWithSpan(ctx, parent.Span)
 		}
 		name, _ := method(req)
 		if name == otherMethod {
@@ -185,7 +220,7 @@ func (t *tracing) layer(next http.RoundTripper) http.RoundTripper {
 		resp, err := next.RoundTrip(send)
 		returned = true
 		if err != nil {
-			fail(span, err)
+			failSend(ctx, span, parent, err)
 			span.End()
 			return nil, err
 		}
@@ -197,7 +232,7 @@ func (t *tracing) layer(next http.RoundTripper) http.RoundTripper {
 			span.SetStatus(codes.Error, "")
 			span.SetAttributes(semconv.ErrorTypeKey.String(strconv.Itoa(resp.StatusCode)))
 		}
-		resp.Body = watch(ctx, resp.Body, span)
+		resp.Body = watch(ctx, resp.Body, span, parent)
 		return resp, nil
 	})
 }
@@ -253,12 +288,16 @@ func version(resp *http.Response) string {
 type body struct {
 	io.ReadCloser
 
-	span trace.Span
-	once sync.Once
-	stop func() bool // watching the end of the send
+	ctx   context.Context // of the send
+	span  trace.Span
+	call  *callSpan
+	once  sync.Once
+	stop  func() bool // watching the end of the send
+	stats statter     // nil: it is no guarded stream
 
 	reading atomic.Int32 // Reads that are under way
 	left    atomic.Bool  // the send has ended
+	shut    atomic.Bool  // its reader wants no more
 }
 
 // closeWriter is a connection that can close its writing side.
@@ -270,24 +309,20 @@ type statter interface{ Stats() stream.Stats }
 // watch returns b with the end of span tied to its own. A body that can be
 // written to, after a change of protocols, still can, and one that has the
 // statistics of a stream still has them.
-func watch(ctx context.Context, b io.ReadCloser, span trace.Span) io.ReadCloser {
-	own := &body{ReadCloser: b, span: span}
+func watch(ctx context.Context, b io.ReadCloser, span trace.Span, call *callSpan) io.ReadCloser {
+	stats, guarded := b.(statter)
+	own := &body{ReadCloser: b, ctx: ctx, span: span, call: call, stats: stats}
 	own.stop = context.AfterFunc(ctx, func() { // perhaps nobody reads or closes it
-		cause := context.Cause(ctx)
-		expired, _ := errors.AsType[*layers.Error](cause)
 		own.left.Store(true)
-		switch {
-		case expired != nil:
-			own.end(expired)
-		case errors.Is(cause, layers.ErrOutrun):
-			own.end(cause)
+		switch ours := limit(ctx); {
+		case ours != nil:
+			own.end(ours)
 		case own.reading.Load() == 0: // else the Read knows how it ended
 			own.end(nil)
 		}
 	})
 	w, writes := b.(io.Writer)
 	half, halves := b.(closeWriter)
-	stats, guarded := b.(statter)
 	switch {
 	case writes && halves:
 		return struct {
@@ -313,7 +348,7 @@ func watch(ctx context.Context, b io.ReadCloser, span trace.Span) io.ReadCloser 
 func (b *body) Read(p []byte) (int, error) {
 	b.reading.Add(1)
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
+	if err != nil && !b.shut.Load() { // else that is why, and Close ends the span
 		b.stop()
 		b.end(err)
 	}
@@ -325,6 +360,7 @@ func (b *body) Read(p []byte) (int, error) {
 
 // Close implements io.Closer.
 func (b *body) Close() error {
+	b.shut.Store(true)
 	err := b.ReadCloser.Close()
 	b.stop()
 	b.end(nil)
@@ -333,8 +369,13 @@ func (b *body) Close() error {
 
 func (b *body) end(err error) {
 	b.once.Do(func() {
+		if b.stats != nil {
+			if failure := b.stats.Stats().Failure; failure != nil { // which the reader has seen, and may be content with
+				err = failure
+			}
+		}
 		if err != nil && !errors.Is(err, io.EOF) {
-			fail(b.span, err)
+			failSend(b.ctx, b.span, b.call, err)
 		}
 		b.span.End()
 	})

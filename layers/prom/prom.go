@@ -32,12 +32,15 @@ import (
 //
 // The names begin with weir_:
 //
-//   - calls_total by route and outcome: a class of status such as 2xx, or
-//     deadline, timeout, refused, canceled, abandoned, error, none or other. It is
-//     refused if it failed without a send, for whatever reason but its deadline and
-//     its caller, such as a token that could not be made; refusals_total has what
-//     limits refused. It is abandoned if its caller closed the body early, but for an
-//     answer of 400 and above, of which many callers want no more than the status
+//   - calls_total by route and outcome: a class of status such as 2xx, or other for a
+//     status that is none and none for no status, or how it failed. deadline: that of
+//     its policy, its job or its caller's context passed. timeout: another limit
+//     expired, such as one of a phase or of a stream, or one below the stack. refused:
+//     it failed without a send, for whatever reason but its deadline and its caller,
+//     such as a token that could not be made; refusals_total has what limits refused.
+//     canceled: by its caller. error: otherwise, also for what another has canceled.
+//     It is abandoned if its caller closed the body early, but for an answer of 400
+//     and above, of which many callers want no more than the status
 //   - call_seconds by route: calls, their bodies included
 //   - calls_in_flight by route
 //   - sends_total by route and outcome; a retry, a hedge and each redirect is one. Those
@@ -145,7 +148,7 @@ func (m *Metrics) ended(_ context.Context, t layers.Trace) {
 	for _, s := range t.Spans {
 		switch s.Kind {
 		case layers.KindSend:
-			m.sends.WithLabelValues(t.Route, outcome(s.Status, s.Err, true, false)).Inc()
+			m.sends.WithLabelValues(t.Route, outcome(s.Status, s.Err, true, t.Abandoned && s.Err != nil)).Inc()
 		case layers.KindPhase:
 			m.phases.WithLabelValues(t.Route, string(s.Phase)).Observe(s.End.Sub(s.Start).Seconds())
 		case layers.KindWait:
@@ -154,22 +157,25 @@ func (m *Metrics) ended(_ context.Context, t layers.Trace) {
 	}
 }
 
-// outcome is one of a few words.
+// outcome is one of a few words. An error is the caller's own if it has abandoned
+// the call.
 func outcome(status int, err error, sent, abandoned bool) string {
 	ours, ok := errors.AsType[*layers.Error](err)
+	timeout, _ := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
 	switch {
-	case errors.Is(err, context.Canceled):
+	case abandoned && errors.Is(err, context.Canceled):
 		return "canceled"
-	case ok && ours.Phase == layers.PhaseDeadline:
+	case ok && ours.Phase == layers.PhaseDeadline, !ok && abandoned && errors.Is(err, context.DeadlineExceeded):
 		return "deadline"
 	case ok && !sent:
 		return "refused"
-	case ok && ours.Timeout():
-		return "timeout"
-	case errors.Is(err, context.DeadlineExceeded): // the caller's
-		return "deadline"
 	case errors.Is(err, layers.ErrOutrun):
 		return "abandoned"
+	case timeout != nil && timeout.Timeout():
+		return "timeout"
 	case err != nil:
 		return "error"
 	case abandoned && status < http.StatusBadRequest:
