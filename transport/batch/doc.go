@@ -21,7 +21,8 @@
 // Items that fail from then on are unprocessed: they did not fail by
 // themselves. The end of the caller's context stops the job likewise; with that
 // of signal.NotifyContext, an interrupt does. Run returns when every function
-// that it called has returned.
+// that it called has returned, of the items and of the store, and does not end one
+// that heeds no context.
 //
 // # Cursor
 //

@@ -18,7 +18,12 @@ func openLock(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	for {
+		err = flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EINTR) { // as on a network, or of FUSE
+			break
+		}
+	}
 	if err == nil || errors.Is(err, errors.ErrUnsupported) {
 		return f, nil
 	}

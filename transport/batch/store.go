@@ -12,9 +12,13 @@ import (
 	"syscall"
 )
 
-// Store keeps the cursor of a job. Its methods are called one at a time, and
-// Save with a context that ends after 30 s, not with the job's: the last write
-// comes when that has ended.
+// Store keeps the cursor of a job. Its methods are called one at a time, Open with
+// a context that ends with the job's or after 30 s, and Save with one that ends
+// after 30 s alone: the last write comes when that of the job has ended.
+//
+// Run waits for a method until it returns, also after its context has ended: a write
+// that is left behind could put an old cursor in the place of a later job's. So let
+// the context end it, as one of database/sql does if its driver heeds contexts.
 type Store interface {
 	// Open takes the store for one job alone, and returns what was saved last:
 	// nil if nothing was. It fails with ErrInUse if another job has the store.
@@ -35,8 +39,9 @@ type Store interface {
 // that file cannot be written, nothing does. The lock ends with the process,
 // however that ends.
 //
-// A store that cannot be written, as in a directory that is read-only, can be
-// opened; Save then fails.
+// A store that cannot be written, as in a directory that is read-only, or on NFS
+// that has locks and does not give them, can be opened; Save then fails. No context
+// ends the use of a file: a file system that hangs holds Run up.
 func File(path string) Store { return &file{path: path} }
 
 type file struct {
@@ -130,9 +135,13 @@ func (f *file) Close() error {
 	return err
 }
 
-// write makes a file, and waits until the disk has it.
+// write makes a file anew, and waits until the disk has it. Another that is there is
+// what a killed process left, or a link to what is not ours.
 func write(path string, data []byte) error {
-	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // The path is the caller's.
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // The path is the caller's.
 	if err != nil {
 		return err
 	}

@@ -75,6 +75,30 @@ func TestFileByLink(t *testing.T) {
 	}
 }
 
+// The other file that is written first is the store's own, whatever was in its place.
+func TestFileTempIsALink(t *testing.T) {
+	path, other := filepath.Join(t.TempDir(), "cursor"), filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, []byte("not to be lost"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(other, path+".tmp"); err != nil {
+		t.Skip(err)
+	}
+	store := batch.File(path)
+	if _, err := store.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(store.Save(t.Context(), []byte("x")), store.Close()); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("the cursor is %v, %v", info, err)
+	}
+	if got, err := os.ReadFile(other); string(got) != "not to be lost" {
+		t.Errorf("the other file has %q, %v", got, err)
+	}
+}
+
 // What a link leads to is counted from where it lies, also behind a link to its folder.
 func TestFileByLinkInLinkedFolder(t *testing.T) {
 	volume, job := t.TempDir(), t.TempDir()
