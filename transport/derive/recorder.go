@@ -94,7 +94,6 @@ const (
 	failed
 	cut
 	givenUp
-	refused
 )
 
 // try is one attempt.
@@ -176,7 +175,7 @@ func (r *Recorder) end(c *call, e layers.Event) {
 	c.ended = true
 	switch {
 	case c.result != redirected:
-		c.group.finish(c, e.At)
+		c.group.finish(c, e)
 	case e.Status != http.StatusSwitchingProtocols: // after which come no hops
 		r.redirects.add(redirect{c.group, c.begun, e.At.Sub(c.begun)})
 	}
@@ -266,9 +265,6 @@ func (c *call) note(e layers.Event) {
 	if e.Kind == layers.KindSend {
 		c.tries = append(c.tries, &try{n: e.Attempt, sent: e.At, connect: -1, headers: -1, first: -1})
 		return
-	}
-	if e.Kind == layers.KindRefused && c.result == nothing {
-		c.result = refused
 	}
 	i := slices.IndexFunc(c.tries, func(t *try) bool { return t.n == e.Attempt })
 	if i < 0 {
@@ -471,10 +467,10 @@ func (t *try) lasted(q Quantity, e layers.Event) time.Duration {
 }
 
 // finish takes the end of a call.
-func (s *slot) finish(c *call, at time.Time) {
+func (s *slot) finish(c *call, e layers.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	took := at.Sub(c.begun)
+	took := e.At.Sub(c.begun)
 	whole := Call
 	if !c.opened.IsZero() {
 		whole = Stream
@@ -499,10 +495,17 @@ func (s *slot) finish(c *call, at time.Time) {
 	case givenUp:
 		s.outcomes.GivenUp++
 		s.sample(whole).Cut.Add(took)
-	case refused:
-		s.outcomes.Refused++
-	case nothing: // the caller gave up before anything was sent
-		s.outcomes.GivenUp++
+	case nothing: // was sent
+		switch {
+		case e.Err == nil && e.Status >= http.StatusBadRequest:
+			s.outcomes.Failed++
+		case e.Err == nil: // a layer of the user's had the answer, which took as long as that takes
+			s.outcomes.Succeeded++
+		case e.Abandoned:
+			s.outcomes.GivenUp++
+		default:
+			s.outcomes.Refused++
+		}
 	case redirected: // see redirects
 	}
 }

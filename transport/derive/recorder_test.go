@@ -469,6 +469,56 @@ func TestRefusedBeforeItIsSent(t *testing.T) {
 }
 
 // TestNoTimeouts: without phases, the headers count from the sending.
+// TestNothingSent: the outcome of a call that a layer of the user's ends by itself. It
+// says nothing of how long the server takes.
+func TestNothingSent(t *testing.T) {
+	replies := func(status int) func(*http.Request) (*http.Response, error) {
+		return func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("kept")), Request: r}, nil
+		}
+	}
+	waits := func(r *http.Request) (*http.Response, error) {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	for name, test := range map[string]struct {
+		answer func(*http.Request) (*http.Response, error)
+		cancel bool
+		want   Outcomes
+	}{
+		"no token":         {func(*http.Request) (*http.Response, error) { return nil, errors.New("no token") }, false, Outcomes{Calls: 1, Refused: 1}},
+		"none in time":     {waits, false, Outcomes{Calls: 1, Refused: 1}},
+		"given up":         {waits, true, Outcomes{Calls: 1, GivenUp: 1}},
+		"an answer":        {replies(200), false, Outcomes{Calls: 1, Succeeded: 1}},
+		"another answer":   {replies(404), false, Outcomes{Calls: 1, Failed: 1}},
+		"an answer, a 301": {replies(301), false, Outcomes{Calls: 1, Succeeded: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				r := new(Recorder)
+				tr, err := transport.New(transport.Config{
+					Base: clocktest.NewUpstream(t, c), Clock: c, Observer: r,
+					Policy: policy.Policy{Routes: []policy.Route{{Pattern: "/", Name: "chat", Settings: policy.Settings{Deadline: time.Minute}}}},
+					Inner:  []layers.Layer{func(http.RoundTripper) http.RoundTripper { return layers.RoundTripperFunc(test.answer) }},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if test.cancel {
+					c.AfterFunc(time.Second, cancel)
+				}
+				_ = do(ctx, tr)
+				if o := r.Snapshot().Outcomes(chat); o != test.want {
+					t.Errorf("%+v, want %+v", o, test.want)
+				}
+				want(t, r.Snapshot(), chat, Call, nil, nil, 0)
+			})
+		})
+	}
+}
+
 func TestNoTimeouts(t *testing.T) {
 	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 		up := clocktest.NewUpstream(t, c, clocktest.Reply(200).Connect(time.Second).After(2*time.Second))

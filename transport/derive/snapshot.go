@@ -98,14 +98,15 @@ func (s *Sample) merge(o *Sample) {
 
 // Outcomes counts calls. A redirected one has the outcome of its last hop; a redirect
 // that the caller does not follow is a success, also of one that gives up between two
-// hops. One that a 101 has upgraded has none.
+// hops. One that a 101 has upgraded has none. What a layer of the user's answers by
+// itself is counted, but how long it took is not.
 type Outcomes struct {
 	Calls     uint64 `json:"calls"`     // that began
 	Succeeded uint64 `json:"succeeded"` // with a body read as far as the caller wanted
 	Failed    uint64 `json:"failed"`    // by an error, or a status of 400 and above
 	Cut       uint64 `json:"cut"`       // by a limit
 	GivenUp   uint64 `json:"given_up"`  // by the caller
-	Refused   uint64 `json:"refused"`   // before anything was sent
+	Refused   uint64 `json:"refused"`   // or failed otherwise, before anything was sent
 }
 
 func (o *Outcomes) merge(p Outcomes) {
@@ -151,7 +152,7 @@ func (r *record) merge(o *record) {
 
 // A Snapshot is what was recorded up to some time. The zero value is empty and
 // ready to use, also to be filled from durations that were recorded elsewhere.
-// It marshals to JSON and back.
+// It marshals to JSON and back. It is safe to read concurrently, and not to change.
 type Snapshot struct {
 	groups map[Group]*record
 }
@@ -162,7 +163,7 @@ func (s *Snapshot) Groups() []Group {
 }
 
 // Sample returns the sample of a quantity in a group, to be read or added to. It
-// is made if there is none.
+// is made if there is none, which changes the snapshot.
 func (s *Snapshot) Sample(g Group, q Quantity) *Sample { return s.record(g).sample(q) }
 
 // Outcomes returns how the calls of a group went.
