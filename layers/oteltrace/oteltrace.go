@@ -58,8 +58,13 @@ func WithPropagator(p propagation.TextMapPropagator) Option {
 // attributes are the route, the number of sends, and why there was no further
 // one. The span of a send is of the client kind; one that another of its call outran
 // is no error, and says weir.outrun, nor is what its caller canceled, which says
-// weir.canceled. Its url.full has no query and no userinfo, and no
-// header or body is recorded.
+// weir.canceled. Any other failure has the status Error, and an error.type: the phase
+// or layer that it happened in, with the word timeout after it if a limit passed, else
+// the type of the error. A url.full has no query and no userinfo, and no header or body
+// is recorded.
+//
+// Call it once for a Config, and before transport.New, whose transport is safe for
+// concurrent use as ever. It does not fail.
 func Instrument(cfg *transport.Config, options ...Option) {
 	t := &tracing{provider: otel.GetTracerProvider(), propagator: otel.GetTextMapPropagator()}
 	for _, o := range options {

@@ -27,28 +27,20 @@ import (
 	"github.com/weir-go/weir/transport"
 )
 
-// Metrics is an observer of calls and a collector of metrics. It is safe for
-// concurrent use.
+// Metrics is an observer of calls and a collector of metrics, of any number of
+// transports. [New] makes one: the zero value is of no use. It is safe for concurrent
+// use.
 //
-// The names begin with weir_:
+// The names begin with weir_, and times are in seconds:
 //
-//   - calls_total by route and outcome: a class of status such as 2xx, or other for a
-//     status that is none and none for no status, or how it failed. deadline: that of
-//     its policy, its job or its caller's context passed. timeout: another limit
-//     expired, such as one of a phase or of a stream, or one below the stack. refused:
-//     it failed without a send, for whatever reason but its deadline and its caller,
-//     such as a token that could not be made; refusals_total has what limits refused.
-//     canceled: by its caller. error: otherwise, also for what another has canceled.
-//     It is abandoned if its caller closed the body early, but for an answer of 400
-//     and above, of which many callers want no more than the status
+//   - calls_total by route and outcome: see below
 //   - call_seconds by route: calls, their bodies included
 //   - calls_in_flight by route
-//   - sends_total by route and outcome; a retry, a hedge and each redirect is one. Those
-//     that another send outran are abandoned, and none is refused
+//   - sends_total by route and outcome; a retry, a hedge and each redirect is one
 //   - wait_seconds by route and by what was waited for: rate, in-flight, backoff
 //   - phase_seconds by route and phase: pool, connect, write, read
 //   - first_content_seconds by route: of streams, since they were sent
-//   - refusals_total by route and reason
+//   - refusals_total by route and reason: what a limit refused, a call or a send
 //   - breaker_changes_total by route and state
 //
 // and, of the transports that it watches, by the pattern whose state it is:
@@ -58,6 +50,21 @@ import (
 //   - budget_waiting, budgets_paused
 //   - slots_max, slots_used, slots_waiting
 //   - retry_budget_level, of the origin that has the least
+//
+// The outcome says how a call or a send failed or was left, whatever its status. Of all
+// others it is the class of the status, such as 2xx, other for a number that is none,
+// and none where there is none.
+//
+//   - canceled: by its caller
+//   - deadline: that of the policy, of the job or of the caller's context passed
+//   - timeout: another limit passed, such as one of a phase or of a stream, or one of
+//     what is below
+//   - refused: of a call, nothing was sent, for whatever reason but its deadline and
+//     its caller, such as a token that could not be made
+//   - abandoned: of a call, its caller closed the body early, but for an answer of 400
+//     and above, of which many callers want no more than the status; of a send,
+//     another was faster
+//   - error: otherwise, also what somebody else has canceled
 type Metrics struct {
 	layers.Observer
 
@@ -71,10 +78,10 @@ type Metrics struct {
 }
 
 // Buckets are the bounds of all histograms, in seconds: from a pooled connection
-// to a long stream.
+// to a long stream. [New] reads them, and they must not change meanwhile.
 var Buckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
 
-// New returns metrics that have counted nothing.
+// New returns metrics that have counted nothing. A registry takes one of them.
 func New() *Metrics {
 	m := &Metrics{}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -106,8 +113,8 @@ func New() *Metrics {
 // Wants asks for the ends of waits too; see [layers.Observer].
 func (m *Metrics) Wants(k layers.Kind) bool { return layers.Wants(m.Observer, k) }
 
-// Watch adds the shared state of a transport to what is collected, once. A view's is
-// that of the transport which it comes from: watch one of them alone.
+// Watch adds the shared state of a transport to what is collected, once and for good.
+// A view's is that of the transport which it comes from: watch one of them alone.
 func (m *Metrics) Watch(t *transport.Transport) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

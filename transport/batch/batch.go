@@ -49,12 +49,12 @@ type Config struct {
 	SaveEvery time.Duration
 	// SaveFailed is told that the store failed, and decides: an error stops the
 	// job, nil lets it go on and write again SaveEvery later, with the risk that
-	// a kill repeats all that was done meanwhile. Nil: the job stops. In either
+	// a kill repeats all that was done meanwhile. Without it, the job stops. In either
 	// case items under way are let end, and Run fails if the last write does.
 	SaveFailed func(error) error
 	// Progress is where the progress is written: a bar with the rate and the
-	// time left if it is a terminal, else a line now and then. Nil: nowhere.
-	// Run waits for it only when it ends.
+	// time left if it is a terminal, else a line now and then. Nil: nowhere. What it
+	// fails with is ignored. Run waits for it only when it ends.
 	Progress io.Writer
 	// ProgressEvery is how often, 100 ms at the least. Zero: 200 ms for a bar,
 	// 30 s for lines.

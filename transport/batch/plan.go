@@ -9,7 +9,8 @@ import (
 )
 
 // Plan is the arithmetic of a job before it runs: whether it fits the window in
-// which its results are of use, and what it may cost at worst.
+// which its results are of use, and what it may cost at worst. What is below zero
+// counts as zero. The zero value has nothing to do.
 type Plan struct {
 	// Items is how many there are, and Mean how long one takes on average.
 	Items int

@@ -22,7 +22,8 @@ type Report struct {
 	PutBack int
 	// Elapsed is how long the run took, Paused how much of that circuits took.
 	Elapsed, Paused time.Duration
-	// Cursor is where the next run goes on, whether the store has it or not.
+	// Cursor is where the next run goes on, whether the store has it or not. It is
+	// nil if the job did not begin.
 	Cursor *Cursor
 }
 
@@ -30,7 +31,7 @@ type Report struct {
 type Failure struct {
 	Item int    // counted from zero
 	Name string // of the item
-	Err  error
+	Err  error  // as its function returned it, or a PanicError
 }
 
 // String is the numbers of the report, in one line.

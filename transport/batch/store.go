@@ -25,7 +25,7 @@ type Store interface {
 	Open(ctx context.Context) (saved []byte, err error)
 	// Save puts a cursor in the place of the last one. Whenever the process
 	// dies, Open returns one of the two, whole. After Save has returned nil, it
-	// returns the new one, even if the machine loses its power.
+	// returns the new one, even if the machine loses its power. It may keep the bytes.
 	Save(ctx context.Context, cursor []byte) error
 	// Close gives the store up. It is called once, if Open did not fail.
 	Close() error

@@ -127,8 +127,8 @@ type Limit struct {
 	Censored     float64
 	Failed       uint64
 
-	// Kills is the share of healthy calls, of a gap the share of streams, that
-	// Value ends. With no such call among the samples it is about zero, and below
+	// Kills is the share of healthy calls, from 0 to 1, of a gap the share of
+	// streams, that Value ends. With no such call among the samples it is about zero, and below
 	// KillsAtMost with the confidence of the bounds.
 	Kills, KillsAtMost float64
 	// Delay is how much longer a dead one is waited for than half of the healthy

@@ -19,7 +19,8 @@ const (
 
 // A Histogram counts durations in bins of at most 0.8 % width. Its memory is
 // bounded, however many it counts: a kilobyte for each doubling of the duration
-// that occurs, 41 kB at most. The zero value is empty and ready to use.
+// that occurs, 41 kB at most. Above 39 hours all are in one bin, and only Max tells
+// them apart. The zero value is empty and ready to use.
 // It is not safe for concurrent use.
 type Histogram struct {
 	octaves [octaves]*[perOctave]uint64
@@ -98,8 +99,8 @@ func (h *Histogram) all(yield func(int, uint64) bool) {
 	}
 }
 
-// Quantile returns the duration that the share q of all is not above, within
-// 0.4 %; 0 if there is none.
+// Quantile returns the duration that the share q of all, from 0 to 1, is not above,
+// within 0.4 %; 0 if there is none.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	return newCurve(h, new(Histogram), 0, bins).quantile(q).at
 }

@@ -17,7 +17,8 @@ type Load struct {
 	Route string
 	All   bool
 	policy.Occupancy
-	// Excess says what room the calls exceed, and the deadline that would fit.
+	// Excess says what room the calls exceed, and the deadline that would fit. Empty:
+	// they exceed none.
 	Excess []string
 }
 
@@ -76,7 +77,7 @@ func figures(o policy.Occupancy) policy.Occupancy {
 }
 
 // PerSecond returns the rate at which the calls of a group began, as Loads
-// measures it.
+// measures it; 0 if they all began at once, or there are none.
 func (s *Snapshot) PerSecond(g Group) float64 {
 	return cmp.Or(s.groups[g], new(record)).arrivals.perSecond()
 }

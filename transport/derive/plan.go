@@ -26,7 +26,8 @@ func fieldIn(s *policy.Settings, field string) *time.Duration {
 	}[slices.Index(fields, field)]
 }
 
-// A Plan is settings derived from a [Snapshot], and what they are built on.
+// A Plan is settings derived from a [Snapshot], and what they are built on. The zero
+// value has none. It is safe to read concurrently, and not to change.
 type Plan struct {
 	// Limits are the settings one by one, in the order of their groups.
 	Limits []Limit

@@ -127,7 +127,7 @@ type fall struct {
 }
 
 // waterfall lays out the spans of a call. One under way is shown up to now.
-func waterfall(c *Call, now time.Time) fall {
+func waterfall(c *call, now time.Time) fall {
 	end := c.End
 	if end.IsZero() {
 		end = now

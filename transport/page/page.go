@@ -25,12 +25,14 @@ type Options struct {
 	// Watch is the transport's observer, or one of its observers. Nil: no calls
 	// are shown, and no lines of the last minutes.
 	Watch *Watch
-	// Recorder is another of its observers, and has the latencies. Nil: no distributions are shown.
+	// Recorder is another of its observers, and has the latencies. Nil: no
+	// distributions are shown.
 	Recorder *derive.Recorder
 	// Derive says how limits are derived from what the recorder has. Without
 	// Present, the policy's settings are the present ones.
 	Derive derive.Options
-	// AllowControl lets the page force circuits open and closed.
+	// AllowControl lets the page force circuits open and closed. False: it changes
+	// nothing.
 	AllowControl bool
 	// Hosts are the names by which browsers reach the page, with the port unless
 	// it is the usual one, such as "ops.example" or "ops.example:8080"; behind a
@@ -42,13 +44,13 @@ type Options struct {
 	// ShowKeys shows the keys of budgets, circuits and slots as a function of the
 	// policy made them. They may hold what they were made from, such as a header:
 	// without it, only origins and patterns are shown, and a name in the place of
-	// any other key.
+	// any other key. Those are not the same in another process.
 	ShowKeys bool
 }
 
 // Handler returns the page of a transport. It is safe for concurrent use, and
 // keeps nothing running: what is live is so for as long as a viewer has it open.
-// There may be 32 of them.
+// There may be 32 viewers at once; further ones see the page as of its loading.
 func Handler(t *transport.Transport, o Options) http.Handler {
 	h := &handler{t: t, o: o, seats: make(chan struct{}, mostViewers)}
 	_, _ = rand.Read(h.salt[:])
@@ -301,7 +303,7 @@ type callsData struct {
 
 // callList is the first of some calls, and how many there are beyond.
 type callList struct {
-	List []Call
+	List []call
 	More int
 }
 

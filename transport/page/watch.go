@@ -20,8 +20,8 @@ const longestGaps = 8
 // Watch is an observer that keeps what a page shows of calls: those under way,
 // the last that failed and the slowest of the last minutes, of each route, and
 // how the shared state went in the last minutes. Until a page shows it, it is told
-// of nothing. Its memory is bounded. [NewWatch] makes one. It is safe for
-// concurrent use.
+// of nothing. Its memory is bounded. [NewWatch] makes one: the zero value is of no
+// use. It is safe for concurrent use, by several transports and pages too.
 type Watch struct {
 	*tracer // which is told without a detour
 
@@ -84,19 +84,18 @@ func failed(t *layers.Trace) bool {
 // has canceled, such as the context that a layer mints its tokens with.
 func givenUp(t *layers.Trace) bool { return t.Abandoned && errors.Is(t.Err, context.Canceled) }
 
-// Call is a call that a page shows.
-type Call struct {
+// call is a call that a page shows.
+type call struct {
 	layers.Trace
-	// ID names it in links.
-	ID string
+	ID string // which names it in links
 }
 
-func (w *watching) call(t layers.Trace) Call {
-	return Call{t, w.name + "-" + strconv.FormatInt(t.Number, 10)}
+func (w *watching) call(t layers.Trace) call {
+	return call{t, w.name + "-" + strconv.FormatInt(t.Number, 10)}
 }
 
 // find returns the call with an ID.
-func (w *watching) find(id string) (c Call, found bool) {
+func (w *watching) find(id string) (c call, found bool) {
 	digits, ours := strings.CutPrefix(id, w.name+"-")
 	number, err := strconv.ParseInt(digits, 10, 64)
 	if !ours || err != nil {
