@@ -18,7 +18,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -61,7 +60,7 @@ cut and failed are the calls that p99 leaves out
 `
 
 func main() {
-	svg := flag.String("svg", filepath.Join(os.TempDir(), "weir-derive.svg"), "where to write the picture")
+	svg := flag.String("svg", "", "where to write the picture; nowhere if empty")
 	flag.Parse()
 	plan, err := run(context.Background(), os.Stdout, *svg)
 	if err == nil {
@@ -132,10 +131,12 @@ func run(ctx context.Context, w io.Writer, svg string) (*derive.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(svg, picture, 0o600); err != nil {
-		return nil, err
+	if svg != "" {
+		if err := os.WriteFile(svg, picture, 0o600); err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(w, "\nthe distributions with their limits: %s\n", svg)
 	}
-	fmt.Fprintf(w, "\nthe distributions with their limits: %s\n", svg)
 	derived, err := plan.Apply(guess)
 	if err != nil {
 		return nil, err
