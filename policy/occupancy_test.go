@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -8,6 +9,7 @@ import (
 )
 
 func TestOccupancy(t *testing.T) {
+	most := int(min(int64(31_536_000_000_000_000), math.MaxInt)) // which it is where int has 32 bits
 	tests := []struct {
 		o       Occupancy
 		limit   int
@@ -19,13 +21,13 @@ func TestOccupancy(t *testing.T) {
 		{Occupancy{50, 4 * time.Second}, 200, 200, 4 * time.Second, ""},
 		{Occupancy{0.3, 10 * time.Second}, 2, 3, 6666 * time.Millisecond, "0.3/s x 10s = 3 in flight at worst, against the limit of 2; a deadline of 6.666s would fit"},
 		{Occupancy{PerSecond: 50}, 200, math.MaxInt, 4 * time.Second, "50/s without a bound on their stay are any number in flight, against the limit of 200; they fit if none stays longer than 4s"},
-		{Occupancy{1e9, maxDuration}, 1, 31536000000000000, 0, "1e+09/s x 8760h0m0s = 31536000000000000 in flight at worst, against the limit of 1; no deadline would fit"},
+		{Occupancy{1e9, maxDuration}, 1, most, 0, fmt.Sprintf("1e+09/s x 8760h0m0s = %d in flight at worst, against the limit of 1; no deadline would fit", most)},
 		{Occupancy{0, time.Second}, 1, 0, maxDuration, ""},
 		{Occupancy{}, 1, 0, maxDuration, ""},
 		{Occupancy{-1, time.Second}, 1, 0, maxDuration, ""},
 		{Occupancy{math.NaN(), time.Second}, 1, 0, maxDuration, ""},
 		{Occupancy{1.1, 50 * time.Second}, 55, 55, 50 * time.Second, ""},
-		{Occupancy{math.Inf(1), time.Second}, 5, math.MaxInt, 0, "+Inf/s x 1s = 9223372036854775807 in flight at worst, against the limit of 5; no deadline would fit"},
+		{Occupancy{math.Inf(1), time.Second}, 5, math.MaxInt, 0, fmt.Sprintf("+Inf/s x 1s = %d in flight at worst, against the limit of 5; no deadline would fit", math.MaxInt)},
 	}
 	for _, test := range tests {
 		if got := test.o.InFlight(); got != test.calls {

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -128,7 +129,7 @@ func (c *timelineCase) arrivals() []arrival {
 			list = append(list, a)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b arrival) int { return int(a.at - b.at) })
+	slices.SortStableFunc(list, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
 	return list
 }
 

@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -114,7 +115,7 @@ func (l *timeline) step() clocktest.Step {
 			list = append(list, arrival{(c.At + msec(i)*c.Every).duration(), c.Wire + string(c.WireBase64), c.EOF, c.Reset})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b arrival) int { return int(a.at - b.at) })
+	slices.SortStableFunc(list, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
 	last := l.HeadersAt.duration()
 	step := clocktest.Reply(200).After(last).Header("Content-Type", l.ContentType)
 	for _, a := range list {

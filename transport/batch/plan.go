@@ -82,7 +82,7 @@ func (p Plan) Spare() int {
 	if extra <= 0 || p.Deadline <= 0 || p.Deadline <= p.WallClock() {
 		return 0
 	}
-	return min(max(0, p.Items), int(times(p.workers(), p.Deadline-p.WallClock())/extra))
+	return int(min(time.Duration(max(0, p.Items)), times(p.workers(), p.Deadline-p.WallClock())/extra))
 }
 
 func (p Plan) workers() int { return max(1, p.Workers) }

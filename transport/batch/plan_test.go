@@ -37,6 +37,8 @@ func TestPlan(t *testing.T) {
 	equal(t, "the wall clock of one too many", few.WallClock(), 2*time.Minute)
 	equal(t, "the worst case of few", few.Bounded(), 82*time.Minute)
 	equal(t, "the spare of few", few.Spare(), 41)
+	few.Allowance = few.Mean + 4
+	equal(t, "the spare of those that take hardly more", few.Spare(), 41)
 	equal(t, "the wall clock of nothing", batch.Plan{}.WallClock(), 0)
 	huge := batch.Plan{Items: math.MaxInt, Mean: math.MaxInt64, Workers: math.MaxInt, Allowance: math.MaxInt64, Deadline: math.MaxInt64}
 	equal(t, "the work of too much", huge.Work(), math.MaxInt64)

@@ -1,6 +1,7 @@
 package derive
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -115,7 +116,7 @@ func TestArrivalsAreBounded(t *testing.T) {
 	if n := len(a.minutes); n > keptMinutes {
 		t.Errorf("%d minutes are kept", n)
 	}
-	if !slices.IsSortedFunc(a.minutes, func(a, b arrived) int { return int(a.minute - b.minute) }) {
+	if !slices.IsSortedFunc(a.minutes, func(a, b arrived) int { return cmp.Compare(a.minute, b.minute) }) {
 		t.Error("they are not in order")
 	}
 }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -124,7 +125,7 @@ func (r *routeCalls) add(t *layers.Trace, failed bool, now int64) {
 		}
 		r.worst = slices.Delete(r.worst, 0, 1)
 	}
-	at, _ := slices.BinarySearchFunc(r.worst, took, func(t layers.Trace, d time.Duration) int { return int(length(t) - d) })
+	at, _ := slices.BinarySearchFunc(r.worst, took, func(t layers.Trace, d time.Duration) int { return cmp.Compare(length(t), d) })
 	r.worst = slices.Insert(r.worst, at, *t)
 	if len(r.worst) == slowest {
 		r.bar.Store(int64(length(r.worst[0])))
