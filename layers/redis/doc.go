@@ -44,6 +44,14 @@
 // Options.Processes. One that alone is cut off has its share beside what the
 // others have: where the quota must hold even so, Fallback is Closed.
 //
+// # Cluster and Sentinel
+//
+// A store also works with the clients of a cluster, which has all of a namespace on
+// one node, and of Sentinel. The fallback holds until another server has taken over,
+// and while the slot of a namespace moves. News is heard again within about a lease,
+// also if the subscription stayed with a server that was left. As long as there are two
+// masters, each gives the whole budget to those who ask it.
+//
 // # What Redis sees
 //
 // The keys are weir:{namespace}:…, with hashes of what they are made from; all

@@ -408,8 +408,9 @@ func TestEarlier(t *testing.T) {
 	eventually(t, "two are back", func() bool { return b.Take(2) })
 }
 
-// TestFull: neither a Redis that is out of memory nor keys of others in the
-// place of ours stop a call, and the fallback holds for as long as they last.
+// TestFull: neither a Redis that is out of memory, or refuses for another reason, nor
+// keys of others in the place of ours stop a call, and the fallback holds for as long as
+// they last.
 func TestFull(t *testing.T) {
 	t.Parallel()
 	rate := policy.Rate{PerSecond: 100, Burst: 10}
@@ -448,6 +449,40 @@ func TestFull(t *testing.T) {
 		"out of memory": {
 			func(ctx context.Context, c *goredis.Client) { c.ConfigSet(ctx, "maxmemory", "1") },
 			func(ctx context.Context, c *goredis.Client) { c.ConfigSet(ctx, "maxmemory", "0") },
+		},
+		"a demoted master": {
+			func(ctx context.Context, c *goredis.Client) { c.ReplicaOf(ctx, "127.0.0.1", "1") },
+			func(ctx context.Context, c *goredis.Client) { c.ReplicaOf(ctx, "NO", "ONE") },
+		},
+		"a replica whose master is down": {
+			func(ctx context.Context, c *goredis.Client) {
+				c.ConfigSet(ctx, "replica-serve-stale-data", "no")
+				c.ReplicaOf(ctx, "127.0.0.1", "1")
+			},
+			func(ctx context.Context, c *goredis.Client) { c.ReplicaOf(ctx, "NO", "ONE") },
+		},
+		"too few replicas": {
+			func(ctx context.Context, c *goredis.Client) { c.ConfigSet(ctx, "min-replicas-to-write", "1") },
+			func(ctx context.Context, c *goredis.Client) { c.ConfigSet(ctx, "min-replicas-to-write", "0") },
+		},
+		"a long script": {
+			func(ctx context.Context, c *goredis.Client) {
+				c.ConfigSet(ctx, "lua-time-limit", "10")
+				go c.Eval(ctx, "while true do end", nil) // until it is killed
+			},
+			func(ctx context.Context, c *goredis.Client) {
+				other := goredis.NewClient(c.Options()) // c waits for its script
+				defer other.Close()
+				other.ScriptKill(ctx)
+			},
+		},
+		"no rights": {
+			func(ctx context.Context, c *goredis.Client) {
+				c.Do(ctx, "ACL", "SETUSER", "admin", "on", "nopass", "~*", "&*", "+@all")
+				c.Do(ctx, "AUTH", "admin", "any")
+				c.Do(ctx, "ACL", "SETUSER", "default", "resetkeys")
+			},
+			func(ctx context.Context, c *goredis.Client) { c.Do(ctx, "ACL", "SETUSER", "default", "~*") },
 		},
 		"foreign keys": {
 			func(ctx context.Context, c *goredis.Client) {
@@ -614,40 +649,6 @@ func TestSlow(t *testing.T) {
 	began := time.Now()
 	c.Admit(ctx, false, new(layers.Pass))
 	within(t, "it took", time.Since(began), 50*time.Millisecond, 30*time.Second)
-}
-
-// TestCluster: all keys of a namespace, whatever it is called, are on one node.
-func TestCluster(t *testing.T) {
-	t.Parallel()
-	s := startServer(t, "--cluster-enabled", "yes")
-	ctx := context.Background()
-	node := s.client()
-	if err := node.ClusterAddSlotsRange(ctx, 0, 16383).Err(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the cluster works", func() bool { return strings.Contains(node.ClusterInfo(ctx).Val(), "cluster_state:ok") })
-	client := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{s.addr}})
-	defer client.Close()
-	for _, namespace := range []string{"", "a}b", "}", "{}", "%7D"} {
-		var said changes
-		opts := redis.Options{Namespace: namespace, Timeout: 2 * time.Second}
-		said.note(&opts)
-		store := redis.New(client, opts)
-		defer store.Close()
-		p := of(store)
-		b, c := p.bucket("k", policy.Rate{PerSecond: 0.01, Burst: 2}), p.circuit("k", policy.Breaker{Failures: 1, Open: time.Minute, OpenMax: time.Minute, Probes: 1})
-		equal(t, namespace+": there are two", b.Take(2), true)
-		equal(t, namespace+": there is another", b.Take(1), false)
-		tell(t, c, bad)
-		other := redis.New(client, opts)
-		defer other.Close()
-		eventually(t, namespace+": it is open for others", func() bool {
-			_, ok := send(of(other).circuit("k", policy.Breaker{Failures: 1, Open: time.Minute, OpenMax: time.Minute, Probes: 1}), new(layers.Pass))
-			return !ok
-		})
-		equal(t, namespace+": there is another for others", of(other).bucket("k", policy.Rate{PerSecond: 0.01, Burst: 2}).Take(1), false)
-		equal(t, "what was said", said.String(), "")
-	}
 }
 
 // TestACL: a user who may do what is documented can do all, and what one cannot is

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/weir-go/weir/layers"
@@ -33,6 +34,7 @@ type request struct {
 	Budgets []budgetRequest `json:"budgets"`
 	Takes   []takeRequest   `json:"takes"`
 	Down    float64         `json:"down"` // for how long the fallback has held
+	Own     string          `json:"own"`  // channel on which the process hears itself; empty: it need not
 }
 
 type budgetRequest struct {
@@ -122,6 +124,16 @@ func (s *Store) leave() error {
 	}
 }
 
+// patience is for how long Redis is asked the same, with all that the client does for
+// it, such as to connect and to try again.
+func (s *Store) patience() time.Duration { return max(4*s.opts.Timeout, 2*time.Second) }
+
+// patient ends what is asked after that: in the time of the client, whatever the
+// store's clock is.
+func (s *Store) patient(ctx context.Context) (context.Context, context.CancelFunc) {
+	return clock.New().WithTimeout(ctx, s.patience())
+}
+
 // exchange is one round trip. If it finds a fallback over, it returns how long
 // that is to hold still, so that all processes end it together.
 func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
@@ -183,12 +195,10 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 		}
 		req.Takes = append(req.Takes, r)
 	}
-	text, err := json.Marshal(req)
-	var answer string
 	began := s.now()
-	if err == nil {
-		answer, err = turns.Run(ctx, s.client, keys, s.proc, number, s.opts.Lease.Microseconds(), s.channel(), text, rest.Microseconds()).Text()
-	}
+	var deaf bool
+	req.Own, deaf = s.call(began)
+	answer, err := s.exchanged(ctx, number, rest, keys, &req)
 	r := &reply{began: began, ended: s.now(), words: strings.Fields(answer)}
 	limit := s.opts.Timeout
 	switch {
@@ -215,6 +225,9 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 		return 0
 	}
 	s.beat.Store(int64(r.began))
+	if deaf {
+		s.renew()
+	}
 	r.server = r.number()
 	s.see(int(r.number()))
 	left = micros(r.number())
@@ -242,6 +255,25 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 		s.recover()
 	}
 	return left
+}
+
+// exchanged has the script run.
+func (s *Store) exchanged(ctx context.Context, number int, rest time.Duration, keys []string, req *request) (answer string, err error) {
+	text, err := json.Marshal(req)
+	if err != nil {
+		return "", err
+	}
+	bound, cancel := s.patient(ctx)
+	defer cancel()
+	answer, err = turns.Run(bound, s.client, keys, s.proc, number, s.opts.Lease.Microseconds(), s.channel(), text, rest.Microseconds()).Text()
+	// A cluster's client asks only now and then which node stands in for another.
+	if c, ok := s.client.(interface{ ReloadState(ctx context.Context) }); ok && err != nil {
+		c.ReloadState(ctx)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errSlow
+	}
+	return answer, err
 }
 
 // dismiss answers those who ask for turns that are not there, as is known by now.

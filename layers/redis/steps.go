@@ -14,6 +14,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/weir-go/weir/layers"
+	"github.com/weir-go/weir/policy"
 )
 
 //go:embed circuit.lua
@@ -105,7 +106,8 @@ func (st *step) await(ctx context.Context) (r stepReply, err error) {
 
 // stepping takes the steps, several in a round trip.
 func (s *Store) stepping() {
-	_ = stepScript.Load(s.ctx, s.client) // and a connection is there
+	nothing := newCircuit(s, s.prefix+"none", policy.Breaker{Failures: 1})
+	_ = s.run(s.ctx, []*step{newStep(nothing, "look", "", "")}) // and the script is there, and a connection
 	for {
 		select {
 		case <-s.ctx.Done():
@@ -152,22 +154,9 @@ func (s *Store) run(ctx context.Context, list []*step) (err error) {
 	if len(list) == 0 {
 		return nil
 	}
-	pipe := s.client.Pipeline()
-	answers := make([]*goredis.Cmd, len(list))
-	for i, st := range list {
-		st.asked = s.now()
-		keys, args := st.c.request(st)
-		answers[i] = stepScript.EvalSha(ctx, pipe, keys, args...)
-	}
-	_, _ = pipe.Exec(ctx) // each has its error
-	for i, st := range list {
-		text, err := answers[i].Text()
-		if goredis.HasErrorPrefix(err, "NOSCRIPT") {
-			keys, args := st.c.request(st)
-			text, err = stepScript.Eval(ctx, s.client, keys, args...).Text()
-		}
-		st.err = st.read(text, err)
-	}
+	bound, cancel := s.patient(ctx)
+	defer cancel()
+	s.evaluate(bound, list)
 	for _, st := range list {
 		if st.err == nil {
 			continue
@@ -180,6 +169,33 @@ func (s *Store) run(ctx context.Context, list []*step) (err error) {
 		}
 	}
 	return err
+}
+
+// evaluate has the script run for each step.
+func (s *Store) evaluate(ctx context.Context, list []*step) {
+	pipe := s.client.Pipeline()
+	answers := make([]*goredis.Cmd, len(list))
+	for i, st := range list {
+		st.asked = s.now()
+		keys, args := st.c.request(st)
+		answers[i] = stepScript.EvalSha(ctx, pipe, keys, args...)
+	}
+	_, _ = pipe.Exec(ctx) // each has its error
+	var unknown []*step
+	for i, st := range list {
+		text, err := answers[i].Text()
+		if goredis.HasErrorPrefix(err, "NOSCRIPT") {
+			unknown = append(unknown, st)
+			continue
+		}
+		st.err = st.read(text, err)
+	}
+	if len(unknown) > 0 { // the first brings it
+		st := unknown[0]
+		keys, args := st.c.request(st)
+		st.err = st.read(stepScript.Eval(ctx, s.client, keys, args...).Text())
+		s.evaluate(ctx, unknown[1:])
+	}
 }
 
 // examine says what is still wrong with the circuits that failed.

@@ -10,8 +10,6 @@ import (
 	"math"
 	"net/url"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,11 +67,6 @@ type Options struct {
 	Clock clock.Clock
 }
 
-// subscriber is what news is heard by.
-type subscriber interface {
-	Subscribe(ctx context.Context, channels ...string) *goredis.PubSub
-}
-
 // Change says whether Redis can be asked.
 type Change struct {
 	Up        bool
@@ -96,15 +89,19 @@ type Store struct {
 	done   sync.WaitGroup
 	kick   chan struct{}
 	step   chan struct{}
+	anew   chan struct{} // for who is to hear of news
 	down   atomic.Bool
 	alive  atomic.Int64 // processes seen lately
 	fell   atomic.Int64 // when the fallback began
 	beat   atomic.Int64 // when the last exchange that was answered began
+	hears  atomic.Bool  // news, or so it seems
+	deaf   atomic.Bool  // what was last published to this process has not been heard
 
 	// Of the goroutine that talks of budgets.
 	suspects []*bucket     // of the exchange that failed
 	failing  time.Duration // how long that took
 	seen     instant       // when as many processes were seen as alive says, or more
+	called   instant       // when something was last published to this process
 
 	mu      sync.Mutex
 	handles map[string]weakHandle
@@ -145,15 +142,17 @@ func (w weakPointer[T, P]) handle() handle {
 // end with Close.
 //
 // A connection that hangs is given up after twice Options.Timeout, but not before
-// 100 ms, if the client is go-redis's *Client. Another client, also one around it,
-// has its own timeouts: make them short, since Redis is not asked anew before.
+// 100 ms, if the client is go-redis's *Client, as that of Sentinel is. Another client,
+// such as that of a cluster or one around it, has its own timeouts: make them short,
+// since Redis is not asked anew before, or set its ContextTimeoutEnabled, and that is
+// after four times Options.Timeout, but not before 2 s.
 func New(client goredis.UniversalClient, opts Options) *Store {
 	opts.Namespace = cmp.Or(opts.Namespace, "weir")
 	opts.Timeout = cmp.Or(opts.Timeout, 50*time.Millisecond)
 	opts.Lease = cmp.Or(opts.Lease, 2*time.Second)
 	s := &Store{
 		opts: opts, client: client, news: client, clock: opts.Clock, prefix: "weir:{" + url.PathEscape(opts.Namespace) + "}:", proc: rand.Text(),
-		kick: make(chan struct{}, 1), step: make(chan struct{}, 1),
+		kick: make(chan struct{}, 1), step: make(chan struct{}, 1), anew: make(chan struct{}, 1),
 		handles: map[string]weakHandle{}, dirty: map[*bucket]struct{}{}, ill: map[*circuit]struct{}{},
 	}
 	if s.clock == nil {
@@ -378,66 +377,5 @@ func (s *Store) tell() {
 		s.changes = s.changes[1:]
 		s.mu.Unlock()
 		s.opts.OnChange(c)
-	}
-}
-
-// listen hears what other processes tell.
-func (s *Store) listen() {
-	sub := s.news.Subscribe(s.ctx, s.channel())
-	defer sub.Close()
-	news := sub.ChannelWithSubscriptions() // which connects anew by itself
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case m := <-news:
-			switch m := m.(type) {
-			case *goredis.Subscription:
-				for _, h := range s.all() {
-					h.resync()
-				}
-			case *goredis.Message:
-				s.hear(m.Payload)
-			}
-		}
-	}
-}
-
-// newer reports that what is told of an era is not known, or older than what is:
-// what is published may come after a later answer. An era is when it began, and
-// one that began much earlier is of a clock that went back.
-func newer(era, known string) bool {
-	return later(era, known, 0) || later(known, era, 10*time.Second)
-}
-
-// later reports that an era began later than another, by more than so much.
-func later(era, other string, by time.Duration) bool {
-	one, _ := strconv.ParseFloat(era, 64)
-	two, err := strconv.ParseFloat(other, 64)
-	return err == nil && one-two > float64(by.Microseconds())
-}
-
-func (s *Store) channel() string { return s.prefix + "news" }
-
-func (s *Store) hear(news string) {
-	var name, state, era string
-	var length float64
-	switch what, rest, _ := strings.Cut(news, " "); what {
-	case "lost":
-		if b, ok := s.find(rest).(*bucket); ok {
-			b.remind()
-		}
-	case "pause":
-		if _, err := fmt.Sscan(rest, &name, &era, &length); err == nil {
-			if b, ok := s.find(name).(*bucket); ok {
-				b.hearPause(era, micros(length))
-			}
-		}
-	case "circuit":
-		if _, err := fmt.Sscan(rest, &name, &state, &era, &length); err == nil {
-			if c, ok := s.find(name).(*circuit); ok {
-				c.hear(state, era, micros(length))
-			}
-		}
 	}
 }

@@ -32,6 +32,7 @@ redis.call('ZADD', procs, str(now + lease), proc) -- first, and so refused whole
 redis.call('ZREMRANGEBYSCORE', procs, '-inf', str(now - 9 * lease))
 redis.call('ZREMRANGEBYSCORE', procs, str(now + 9 * lease), '+inf') -- by a clock that went back
 redis.call('PEXPIRE', procs, math.ceil(lease / 100))
+if request.own ~= '' then redis.call('PUBLISH', request.own, '') end
 
 -- All processes end their fallback at the same time: who did so earlier would
 -- have the quota beside the shares of the others.

@@ -1,0 +1,25 @@
+package redis_test
+
+import (
+	"context"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/weir-go/weir/policy"
+)
+
+// TestDeaf: news is heard though the subscription stayed with a server that nobody
+// asks any more, and that is alive.
+func TestDeaf(t *testing.T) {
+	t.Parallel()
+	first, second := startServer(t), startServer(t)
+	proxy := startProxy(t, first.addr, func([]byte) bool { return true })
+	p := newPair(t, policy.Rate{PerSecond: 100, Burst: 5}, func() goredis.UniversalClient {
+		return goredis.NewClient(&goredis.Options{Addr: proxy.addr})
+	})
+	p.hears(t)
+	proxy.server.Store(second.addr)
+	first.client().ClientKillByFilter(context.Background(), "TYPE", "normal")
+	p.hears(t)
+}
