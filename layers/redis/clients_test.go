@@ -58,19 +58,19 @@ func TestClients(t *testing.T) {
 		client func(s *server) goredis.UniversalClient
 	}{
 		"RESP2": {nil, func(s *server) goredis.UniversalClient {
-			return goredis.NewClient(&goredis.Options{Addr: s.addr, Protocol: 2})
+			return goredis.NewClient(&goredis.Options{Addr: s.addr, Protocol: 2, DialerRetries: 1})
 		}},
 		"a pool of one": {nil, func(s *server) goredis.UniversalClient {
-			return goredis.NewClient(&goredis.Options{Addr: s.addr, PoolSize: 1, MaxActiveConns: 1, PipelinePoolSize: -1})
+			return goredis.NewClient(&goredis.Options{Addr: s.addr, PoolSize: 1, MaxActiveConns: 1, PipelinePoolSize: -1, DialerRetries: 1})
 		}},
 		"a unix socket": {[]string{"--unixsocket", "redis.sock"}, func(s *server) goredis.UniversalClient {
-			return goredis.NewClient(&goredis.Options{Network: "unix", Addr: filepath.Join(s.dir, "redis.sock")})
+			return goredis.NewClient(&goredis.Options{Network: "unix", Addr: filepath.Join(s.dir, "redis.sock"), DialerRetries: 1})
 		}},
 		"TLS": {append(files, "--tls-port", port, "--tls-auth-clients", "no"), func(*server) goredis.UniversalClient {
-			return goredis.NewClient(&goredis.Options{Addr: secure, TLSConfig: config})
+			return goredis.NewClient(&goredis.Options{Addr: secure, TLSConfig: config, DialerRetries: 1})
 		}},
 		"a ring": {nil, func(s *server) goredis.UniversalClient {
-			return goredis.NewRing(&goredis.RingOptions{Addrs: map[string]string{"one": s.addr}})
+			return goredis.NewRing(&goredis.RingOptions{Addrs: map[string]string{"one": s.addr}, DialerRetries: 1})
 		}},
 	} {
 		t.Run(what, func(t *testing.T) {

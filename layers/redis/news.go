@@ -22,16 +22,28 @@ func (s *Store) channel() string { return s.prefix + "news" }
 func (s *Store) own() string { return s.channel() + ":" + s.proc }
 
 // listen hears what other processes tell. A subscription that has ended is made
-// anew after a while.
+// anew after a while; as long as there is none, Redis is asked what is new.
 func (s *Store) listen() {
+	var asked instant
 	for s.ctx.Err() == nil {
 		s.subscribe()
+		if now := s.now(); now-asked >= s.opts.Lease {
+			asked = now
+			s.resync()
+		}
 		timer := s.clock.Timer(s.retry())
 		select {
 		case <-s.ctx.Done():
 		case <-timer.C:
 		}
 		timer.Stop()
+	}
+}
+
+// resync has the handles ask for what they may have missed.
+func (s *Store) resync() {
+	for _, h := range s.all() {
+		h.resync()
 	}
 }
 
@@ -95,9 +107,7 @@ func (s *Store) subscribe() {
 				patience = 0
 				s.deaf.Store(false)
 				s.hears.Store(true)
-				for _, h := range s.all() {
-					h.resync()
-				}
+				s.resync()
 			}
 		case *goredis.Message:
 			if m.Channel == s.own() {

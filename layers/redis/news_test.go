@@ -23,3 +23,21 @@ func TestDeaf(t *testing.T) {
 	first.client().ClientKillByFilter(context.Background(), "TYPE", "normal")
 	p.hears(t)
 }
+
+// TestNoNews: a process that can subscribe no more, though Redis answers it on the
+// connections that it has, asks now and then.
+func TestNoNews(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	p := newPair(t, policy.Rate{PerSecond: 100, Burst: 5}, func() goredis.UniversalClient {
+		return goredis.NewClient(&goredis.Options{Addr: s.addr})
+	})
+	equal(t, "there is one", p.bucket[0].Take(1), true)
+	p.hears(t)
+	ctx, admin := context.Background(), goredis.NewClient(&goredis.Options{Addr: s.addr, PoolSize: 1})
+	defer admin.Close()
+	admin.ConfigSet(ctx, "requirepass", "secret")
+	admin.ClientKillByFilter(ctx, "TYPE", "pubsub")
+	p.hears(t)
+	p.wait(t, "")
+}

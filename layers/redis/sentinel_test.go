@@ -59,7 +59,7 @@ func TestSentinel(t *testing.T) {
 	sentinel := startSentinel(t, first)
 	rate := policy.Rate{PerSecond: 90, Burst: 9}
 	p := newPair(t, rate, func() goredis.UniversalClient {
-		return goredis.NewFailoverClient(&goredis.FailoverOptions{MasterName: "weir", SentinelAddrs: []string{sentinel}})
+		return goredis.NewFailoverClient(&goredis.FailoverOptions{MasterName: "weir", SentinelAddrs: []string{sentinel}, DialerRetries: 1})
 	})
 	f := &fleet{t: t, client: timer.client(), rate: rate, by: map[int]int{}, late: 40 * time.Millisecond}
 	work, stop := context.WithCancel(ctx)
