@@ -46,11 +46,11 @@
 //
 // # Cluster and Sentinel
 //
-// A store also works with the clients of a cluster, which has all of a namespace on
-// one node, and of Sentinel. The fallback holds until another server has taken over,
-// and while the slot of a namespace moves. News is heard again within about a lease,
-// also if the subscription stayed with a server that was left. As long as there are two
-// masters, each gives the whole budget to those who ask it.
+// A store also works with the clients of Sentinel, and of a cluster or a ring, which
+// has all of a namespace on one server. The fallback holds until another has taken
+// over, and while the slot of a namespace moves. News is heard again within about a
+// lease, also if the subscription stayed with a server that was left. As long as there
+// are two masters, each gives the whole budget to those who ask it.
 //
 // # What Redis sees
 //
