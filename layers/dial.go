@@ -15,10 +15,11 @@ type DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error
 // DialContext wraps the dial function of an http.Transport, so that the
 // timeouts of this package act on its dials. An http.Transport goes on dialing
 // for a request that was given up: through this function, a connect phase that
-// expires ends the dial and the TLS handshake after it, and frees the slot of
-// MaxConnsPerHost. A connection that another request was handed is never
-// touched. The connections also tell when bytes last arrived, so that a slow
-// chunk, gzip block or header is not taken for silence.
+// expires ends the dial and the handshake after it, of TLS or with a SOCKS proxy, and
+// frees the slot of MaxConnsPerHost. (What a proxy behind TLS answers to CONNECT is
+// waited for, for a minute: net/http's own limit.) A connection that another request
+// was handed is never touched. The connections also tell when bytes last arrived, so
+// that a slow chunk, gzip block or header is not taken for silence.
 //
 // transport.Base does this already. Over a base without it, the dialer's own
 // timeout and TLSHandshakeTimeout are what bounds a dial that was given up.
@@ -48,12 +49,13 @@ var defaultEnv = new(Env).ready()
 
 // dialing is a dial that an attempt began. The mutex of its call guards it.
 type dialing struct {
-	a        *attempt
-	cancel   context.CancelCauseFunc
-	conn     net.Conn // dialed, with a handshake to come
-	poisoned bool     // its deadline is in the past
-	done     bool     // out of our hands: failed, or handed to a request
-	before   *dialing // of the same attempt: net/http may begin anew
+	a         *attempt
+	cancel    context.CancelCauseFunc
+	conn      net.Conn // dialed
+	poisoned  bool     // its deadline is in the past
+	done      bool     // out of our hands: failed, or handed to a request, as far as is known
+	abandoned bool
+	before    *dialing // of the same attempt: net/http may begin anew
 }
 
 var errDialAbandoned = errors.New("the call that dialed has ended")
@@ -66,9 +68,7 @@ func (a *attempt) beginDial(cancel context.CancelCauseFunc) *dialing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := &dialing{a: a, cancel: cancel, done: !a.dials(), before: a.seldom().dial}
-	if !d.done {
-		a.mark().dial = d
-	}
+	a.mark().dial = d
 	return d
 }
 
@@ -84,37 +84,69 @@ func (d *dialing) over() {
 	d.a.call.mu.Unlock()
 }
 
-// dialed takes the new connection. Without TLS it may be another's from now on.
+// dialed takes the new connection. Without TLS it may be another's from now on, unless
+// a handshake with a proxy shows.
 func (d *dialing) dialed(conn net.Conn) {
 	d.a.call.mu.Lock()
 	defer d.a.call.mu.Unlock()
-	if d.a.secure {
-		d.conn = conn
-	} else {
-		d.done = true
+	if d.done {
+		return
+	}
+	d.conn, d.done = conn, !d.a.secure
+	if w, ok := conn.(interface{ watches() *watch }); ok && d.done {
+		w.watches().opening.Store(&opening{d: d})
 	}
 }
 
-// handshaken is told that a TLS handshake has succeeded. The connection may be
-// handed to any request from now on. If several dials of the attempt are at
-// theirs, nothing tells which of them it was, so all are left alone.
+// shakes is told that a handshake has begun on the connection, which so is nobody's
+// yet. The mutex must be held.
+func (d *dialing) shakes() {
+	d.done = false
+	if d.abandoned {
+		d.poison()
+	}
+}
+
+// handed is told that a handshake has succeeded: the connection may be handed to any
+// request from now on. The mutex must be held.
+func (d *dialing) handed() {
+	if d.poisoned {
+		_ = d.conn.SetDeadline(time.Time{})
+	}
+	d.done, d.poisoned = true, false
+}
+
+// poison ends a handshake. Unlike a Close, it can be taken back. The mutex must be held.
+func (d *dialing) poison() {
+	d.poisoned = true
+	_ = d.conn.SetDeadline(time.Unix(1, 0))
+}
+
+// shaking is told that a TLS handshake begins. Without TLS to the server, or after
+// that with a proxy, the connection seemed to be done. Of several dials, nothing tells
+// which it is of.
+func (a *attempt) shaking() {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	if d := a.seldom().dial; d != nil && d.before == nil && d.conn != nil {
+		d.shakes()
+	}
+}
+
+// handshaken is told that a TLS handshake has succeeded. If several dials of the
+// attempt are at theirs, nothing tells which of them it was, so all are left alone.
 func (a *attempt) handshaken() {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
 	for d := a.seldom().dial; d != nil; d = d.before {
-		if d.conn == nil {
-			continue // not that far, or no longer ours
+		if d.conn != nil && !d.done { // else not that far, or no longer ours
+			d.handed()
 		}
-		if d.poisoned {
-			_ = d.conn.SetDeadline(time.Time{})
-		}
-		d.done, d.conn = true, nil
 	}
 }
 
 // abandonDial ends the dial that the attempt waits for, or the handshake after
-// it, if that can be done without harm to another request: a deadline in the
-// past, unlike a Close, can be taken back if the handshake has just succeeded.
+// it, if that can be done without harm to another request.
 func (a *attempt) abandonDial() {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
@@ -122,13 +154,13 @@ func (a *attempt) abandonDial() {
 		return
 	}
 	for d := a.seldom().dial; d != nil; d = d.before {
+		d.abandoned = true
 		if d.done {
 			continue
 		}
 		d.cancel(errDialAbandoned)
 		if d.conn != nil {
-			d.poisoned = true
-			_ = d.conn.SetDeadline(time.Unix(1, 0))
+			d.poison()
 		}
 	}
 }
@@ -136,11 +168,17 @@ func (a *attempt) abandonDial() {
 // lastReader is a connection that tells when bytes last arrived.
 type lastReader interface{ lastRead(e *Env) instant }
 
-// watchedConn notes when bytes arrive.
+// watch notes when bytes arrive on a connection.
+type watch struct {
+	env     *Env
+	last    atomic.Int64
+	opening atomic.Pointer[opening] // nil: it may be a request's
+}
+
+// watchedConn is a connection that is watched.
 type watchedConn struct {
 	net.Conn
-	env  *Env
-	last atomic.Int64
+	watch
 }
 
 // watchedHalf can also close its writing side, as the caller of an upgraded
@@ -156,8 +194,7 @@ func (c *watchedHalf) CloseWrite() error {
 // it sends like any body that may block, so that net/http does not see the file.
 type watchedTCP struct {
 	*net.TCPConn
-	env  *Env
-	last atomic.Int64
+	watch
 }
 
 func watched(conn net.Conn, env *Env) net.Conn {
@@ -165,32 +202,45 @@ func watched(conn net.Conn, env *Env) net.Conn {
 		return nil
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		return &watchedTCP{TCPConn: tcp, env: env}
+		return &watchedTCP{TCPConn: tcp, watch: watch{env: env}}
 	}
 	if _, ok := conn.(closeWriter); ok { // a Unix socket, say
-		return &watchedHalf{watchedConn{Conn: conn, env: env}}
+		return &watchedHalf{watchedConn{Conn: conn, watch: watch{env: env}}}
 	}
-	return &watchedConn{Conn: conn, env: env}
+	return &watchedConn{Conn: conn, watch: watch{env: env}}
 }
 
-func (c *watchedConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
+func (c *watchedConn) Read(p []byte) (int, error)  { return c.read(c.Conn, p) }
+func (c *watchedConn) Write(p []byte) (int, error) { return c.write(c.Conn, p) }
+func (c *watchedTCP) Read(p []byte) (int, error)   { return c.read(c.TCPConn, p) }
+func (c *watchedTCP) Write(p []byte) (int, error)  { return c.write(c.TCPConn, p) }
+
+func (w *watch) watches() *watch { return w }
+
+func (w *watch) read(conn net.Conn, p []byte) (int, error) {
+	o := w.opening.Load()
+	if o != nil && o.reading() {
+		w.opening.Store(nil)
+		o = nil
+	}
+	n, err := conn.Read(p)
 	if n > 0 {
-		c.last.Store(int64(c.env.now()))
+		w.last.Store(int64(w.env.now()))
+	}
+	if o != nil && o.read(p[:n]) {
+		w.opening.Store(nil)
 	}
 	return n, err
 }
 
-func (c *watchedTCP) Read(p []byte) (int, error) {
-	n, err := c.TCPConn.Read(p)
-	if n > 0 {
-		c.last.Store(int64(c.env.now()))
+func (w *watch) write(conn net.Conn, p []byte) (int, error) {
+	if o := w.opening.Load(); o != nil && o.writing(p) {
+		w.opening.Store(nil)
 	}
-	return n, err
+	return conn.Write(p)
 }
 
-func (c *watchedConn) lastRead(e *Env) instant { return e.translate(c.env, c.last.Load()) }
-func (c *watchedTCP) lastRead(e *Env) instant  { return e.translate(c.env, c.last.Load()) }
+func (w *watch) lastRead(e *Env) instant { return e.translate(w.env, w.last.Load()) }
 
 // translate converts an instant of another stack's.
 func (e *Env) translate(from *Env, i int64) instant {

@@ -33,10 +33,15 @@ func newHooks() *hooks {
 	h := new(hooks)
 	connect := func() { h.enter(phaseConnect, nil) }
 	h.trace = httptrace.ClientTrace{
-		GetConn:           func(string) { h.enter(phasePool, func(*attempt) { h.conns++ }) },
-		DNSStart:          func(httptrace.DNSStartInfo) { connect() },
-		ConnectStart:      func(string, string) { connect() },
-		TLSHandshakeStart: connect,
+		GetConn:      func(string) { h.enter(phasePool, func(*attempt) { h.conns++ }) },
+		DNSStart:     func(httptrace.DNSStartInfo) { connect() },
+		ConnectStart: func(string, string) { connect() },
+		TLSHandshakeStart: func() {
+			connect()
+			if a := h.a.Load(); a != nil {
+				a.shaking()
+			}
+		},
 		TLSHandshakeDone: func(_ tls.ConnectionState, err error) {
 			if a := h.a.Load(); a != nil && err == nil {
 				a.handshaken()

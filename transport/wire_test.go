@@ -262,6 +262,68 @@ func TestWireFreesTheDial(t *testing.T) {
 	}
 }
 
+// TestWireFreesTheProxy: the same holds for what is done with a proxy once it is
+// there, and for what is done through it.
+func TestWireFreesTheProxy(t *testing.T) {
+	for name, test := range map[string]struct {
+		proxy, url, says string // says answers what the client begins with
+	}{
+		"a silent SOCKS proxy":                     {"socks5://proxy.test:1080", "http://api.test/", ""},
+		"a SOCKS proxy that says hello":            {"socks5://proxy.test:1080", "http://api.test/", "\x05\x00"},
+		"a silent SOCKS proxy, for TLS":            {"socks5://proxy.test:1080", "https://api.test/", ""},
+		"a silent proxy, for TLS":                  {"http://proxy.test:1080", "https://api.test/", ""},
+		"silence behind a proxy, for TLS":          {"http://proxy.test:1080", "https://api.test/", "HTTP/1.1 200 OK\r\n\r\n"},
+		"a silent proxy with TLS":                  {"https://proxy.test:1080", "http://api.test/", ""},
+		"a silent proxy with TLS, for TLS":         {"https://proxy.test:1080", "https://api.test/", ""},
+		"silence behind a proxy with TLS, for TLS": {"https://proxy.test", "https://api.test/", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				w := newWire(t, c, "tls1", nil, once(policy.Timeouts{Connect: 2 * time.Second, Pool: time.Second}))
+				w.base.MaxConnsPerHost = 1
+				proxy, err := neturl.Parse(test.proxy)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.base.Proxy = http.ProxyURL(proxy)
+				w.net.Serve("proxy.test", http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+					conn, _, err := http.NewResponseController(rw).Hijack()
+					if err != nil {
+						panic(err)
+					}
+					defer conn.Close()
+					io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
+					io.Copy(io.Discard, conn)
+				}))
+				l := w.net.Listen("proxy.test:1080")
+				defer l.Close()
+				gone := make(chan time.Duration, 2)
+				go func() {
+					for {
+						conn, err := l.Accept()
+						if err != nil {
+							return
+						}
+						conn.Read(make([]byte, 1<<10))
+						io.WriteString(conn, test.says)
+						io.Copy(io.Discard, conn)
+						conn.Close()
+						gone <- c.Elapsed()
+					}
+				}()
+				for i := range 2 {
+					r := do(c, w, request(t, t.Context(), "GET", test.url, nil))
+					wantTimeout(t, r.err, layers.PhaseConnect)
+					wantTook(t, r, 2*time.Second)
+					if proxy.Port() != "" {
+						equal(t, "when the proxy saw the end", <-gone, time.Duration(i+1)*2*time.Second)
+					}
+				}
+			})
+		})
+	}
+}
+
 // hijacked serves bytes as they are, each piece after a wait.
 func hijacked(each time.Duration, pieces ...string) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
