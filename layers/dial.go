@@ -12,7 +12,7 @@ import (
 // DialFunc dials as the DialContext of an http.Transport does.
 type DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// DialContext wraps the dial function of an http.Transport, so that the
+// DialContext wraps the DialContext or DialTLSContext of an http.Transport, so that the
 // timeouts of this package act on its dials. An http.Transport goes on dialing
 // for a request that was given up: through this function, a connect phase that
 // expires ends the dial and the handshake after it, of TLS or with a SOCKS proxy, and
@@ -34,14 +34,20 @@ func DialContext(dial DialFunc) DialFunc {
 		defer cancel(nil)
 		d := a.beginDial(cancel)
 		conn, err := dial(ctx, network, addr)
-		if err != nil {
+		if err != nil || secured(conn) {
 			d.over()
-			return nil, err
+			return conn, err
 		}
 		conn = watched(conn, a.call.env)
 		d.dialed(conn)
 		return conn, nil
 	}
+}
+
+// secured reports that conn comes from a DialTLSContext, for net/http to see.
+func secured(conn net.Conn) bool {
+	_, ok := conn.(interface{ HandshakeContext(context.Context) error })
+	return ok
 }
 
 // defaultEnv gives the time to connections that no call dialed.
@@ -198,8 +204,8 @@ type watchedTCP struct {
 }
 
 func watched(conn net.Conn, env *Env) net.Conn {
-	if conn == nil {
-		return nil
+	if conn == nil || secured(conn) {
+		return conn
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		return &watchedTCP{TCPConn: tcp, watch: watch{env: env}}

@@ -324,6 +324,44 @@ func TestWireFreesTheProxy(t *testing.T) {
 	}
 }
 
+// TestWireDialTLS: a dial function that does the handshake itself may be wrapped too: it
+// ends with the connect phase, and what it returns is still seen to be TLS.
+func TestWireDialTLS(t *testing.T) {
+	for _, kind := range kinds[1:] {
+		t.Run(kind.name, func(t *testing.T) {
+			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+				w := newWire(t, c, kind.name, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, r.Proto) }),
+					once(policy.Timeouts{Connect: 2 * time.Second, Pool: time.Second}))
+				w.base.MaxConnsPerHost = 1
+				silent := w.net.Listen("silent.test:443")
+				defer silent.Close()
+				w.base.DialTLSContext = layers.DialContext(func(ctx context.Context, network, addr string) (net.Conn, error) {
+					conn, err := w.net.DialContext(ctx, network, addr)
+					if err != nil {
+						return nil, err
+					}
+					config := w.net.TLSClientConfig()
+					config.ServerName, _, _ = net.SplitHostPort(addr)
+					if kind.name == "http2" {
+						config.NextProtos = []string{"h2"}
+					}
+					secure := tls.Client(conn, config)
+					return secure, secure.HandshakeContext(ctx)
+				})
+				for range 2 {
+					r := do(c, w, request(t, t.Context(), "GET", kind.url, nil))
+					wantStatus(t, r, 200)
+					equal(t, "that it is TLS", r.resp.TLS != nil, true)
+					equal(t, "the version", r.resp.ProtoMajor, map[string]int{"tls1": 1, "http2": 2}[kind.name])
+					r = do(c, w, request(t, t.Context(), "GET", "https://silent.test/", nil))
+					wantTimeout(t, r.err, layers.PhaseConnect)
+					wantTook(t, r, 2*time.Second)
+				}
+			})
+		})
+	}
+}
+
 // hijacked serves bytes as they are, each piece after a wait.
 func hijacked(each time.Duration, pieces ...string) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
