@@ -19,7 +19,7 @@ import (
 )
 
 // Serve lets a host, which has no port in its name, answer with h: on its port 80
-// over HTTP/1, and on its port 443 over TLS and HTTP/2, or HTTP/1 if the client does
+// over HTTP/1, or HTTP/2 if the client begins so, and on its port 443 over TLS and HTTP/2, or HTTP/1 if the client does
 // not offer HTTP/2. At the test's end the contexts of its requests end, the server is
 // closed, and as much time passes as handlers take to return.
 func (n *Network) Serve(host string, h http.Handler) *http.Server {
@@ -34,6 +34,7 @@ func (n *Network) Serve(host string, h http.Handler) *http.Server {
 			defer handlers.Done()
 			h.ServeHTTP(w, r)
 		}),
+		Protocols:   protocols(),
 		BaseContext: func(net.Listener) context.Context { return n.t.Context() },
 		ErrorLog:    log.New(n.t.Output(), "", 0),
 		TLSConfig: &tls.Config{
@@ -52,6 +53,15 @@ func (n *Network) Serve(host string, h http.Handler) *http.Server {
 		handlers.Wait()
 	})
 	return server
+}
+
+// protocols are all that there are.
+func protocols() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetHTTP2(true)
+	p.SetUnencryptedHTTP2(true)
+	return p
 }
 
 // Transport returns an http.Transport that dials the hosts of n, trusts their

@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -99,7 +100,7 @@ func (d *dialing) dialed(conn net.Conn) {
 		return
 	}
 	d.conn, d.done = conn, !d.a.secure
-	if w, ok := conn.(interface{ watches() *watch }); ok && d.done {
+	if w, ok := conn.(watchable); ok && d.done {
 		w.watches().opening.Store(&opening{d: d})
 	}
 }
@@ -171,17 +172,18 @@ func (a *attempt) abandonDial() {
 	}
 }
 
-// lastReader is a connection that tells when bytes last arrived.
-type lastReader interface{ lastRead(e *Env) instant }
-
 // watch notes when bytes arrive on a connection.
 type watch struct {
 	env     *Env
 	last    atomic.Int64
 	opening atomic.Pointer[opening] // nil: it may be a request's
+	begun   atomic.Bool             // something was written to the server itself
+	muxed   atomic.Bool             // that was the preface of HTTP/2
 }
 
-// watchedConn is a connection that is watched.
+// watchable is a connection that is watched.
+type watchable interface{ watches() *watch }
+
 type watchedConn struct {
 	net.Conn
 	watch
@@ -240,13 +242,17 @@ func (w *watch) read(conn net.Conn, p []byte) (int, error) {
 }
 
 func (w *watch) write(conn net.Conn, p []byte) (int, error) {
-	if o := w.opening.Load(); o != nil && o.writing(p) {
+	o := w.opening.Load()
+	if o != nil && o.writing(p) {
 		w.opening.Store(nil)
+		o = nil
+	}
+	if o == nil && !w.begun.Load() {
+		w.begun.Store(true)
+		w.muxed.Store(bytes.HasPrefix(p, []byte("PRI * HTTP/2"))) // RFC 9113 section 3.4
 	}
 	return conn.Write(p)
 }
-
-func (w *watch) lastRead(e *Env) instant { return e.translate(w.env, w.last.Load()) }
 
 // translate converts an instant of another stack's.
 func (e *Env) translate(from *Env, i int64) instant {
@@ -265,8 +271,9 @@ func lastRead(conn net.Conn, e *Env) (last instant, known bool) {
 		}
 		conn = t.NetConn()
 	}
-	if w, ok := conn.(lastReader); ok {
-		return w.lastRead(e), true
+	c, ok := conn.(watchable)
+	if !ok || c.watches().muxed.Load() {
+		return 0, false
 	}
-	return 0, false
+	return e.translate(c.watches().env, c.watches().last.Load()), true
 }

@@ -118,7 +118,7 @@ func TestWireStall(t *testing.T) {
 				// The pool is as a cancelled request leaves it.
 				wantStatus(t, do(c, w, request(t, t.Context(), "GET", url, nil)), 200)
 				dials := int32(2)
-				if kind == "http2" {
+				if muxed(kind) {
 					dials = 1
 				}
 				equal(t, "the number of dials", w.dials.Load(), dials)

@@ -37,8 +37,11 @@ type wire struct {
 
 // kinds are the ways to speak HTTP, and the URL of each.
 var kinds = []struct{ name, url string }{
-	{"http1", "http://api.test"}, {"tls1", "https://api.test"}, {"http2", "https://api.test"},
+	{"http1", "http://api.test"}, {"tls1", "https://api.test"}, {"http2", "https://api.test"}, {"h2c", "http://api.test"},
 }
+
+// muxed reports that the requests of a kind share connections.
+func muxed(kind string) bool { return kind == "http2" || kind == "h2c" }
 
 // newWire serves api.test with h, unless it is nil.
 func newWire(t *testing.T, c *clocktest.Clock, kind string, h http.Handler, p policy.Policy, change ...func(*transport.Config)) *wire {
@@ -53,9 +56,13 @@ func newWire(t *testing.T, c *clocktest.Clock, kind string, h http.Handler, p po
 		w.dials.Add(1)
 		return dial(ctx, network, addr)
 	}
-	if kind == "tls1" {
+	switch kind {
+	case "tls1":
 		w.base.Protocols = new(http.Protocols)
 		w.base.Protocols.SetHTTP1(true)
+	case "h2c":
+		w.base.Protocols = new(http.Protocols)
+		w.base.Protocols.SetUnencryptedHTTP2(true)
 	}
 	w.Transport = newTransport(t, c, w.base, p, change...)
 	t.Cleanup(w.base.CloseIdleConnections)
@@ -227,7 +234,7 @@ func TestWireFreesTheDial(t *testing.T) {
 	for _, stage := range []string{"dial", "handshake"} {
 		t.Run(stage, func(t *testing.T) {
 			eachKind(t, func(t *testing.T, c *clocktest.Clock, kind, url string) {
-				if stage == "handshake" && kind == "http1" {
+				if stage == "handshake" && strings.HasPrefix(url, "http:") {
 					return
 				}
 				w := newWire(t, c, kind, nil, once(policy.Timeouts{Connect: 2 * time.Second}))
@@ -327,7 +334,7 @@ func TestWireFreesTheProxy(t *testing.T) {
 // TestWireDialTLS: a dial function that does the handshake itself may be wrapped too: it
 // ends with the connect phase, and what it returns is still seen to be TLS.
 func TestWireDialTLS(t *testing.T) {
-	for _, kind := range kinds[1:] {
+	for _, kind := range kinds[1:3] {
 		t.Run(kind.name, func(t *testing.T) {
 			clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
 				w := newWire(t, c, kind.name, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, r.Proto) }),
@@ -583,7 +590,7 @@ func TestWireFailureLeavesThePool(t *testing.T) {
 		after := w.dials.Load()
 		wantStatus(t, do(c, w, request(t, t.Context(), "GET", other, nil)), 200)
 		equal(t, "the number of new connections to the other host", w.dials.Load()-after, 0)
-		if kind == "http2" {
+		if muxed(kind) {
 			equal(t, "the number of new connections", after-before, 1) // only streams were reset
 		}
 	})
@@ -874,7 +881,7 @@ func TestWireUnfitRequests(t *testing.T) {
 		} {
 			req := request(t, t.Context(), "PUT", url, strings.NewReader("hello"))
 			change(req)
-			if kind == "http2" && name == "method" {
+			if muxed(kind) && name == "method" {
 				continue // it goes out as it is
 			}
 			r := do(c, w, req)
@@ -1086,10 +1093,11 @@ func TestWireInterim(t *testing.T) {
 			defer mu.Unlock()
 			return fmt.Sprint(seen)
 		}
+		_ = trace(p.base) // dials
 		want := trace(p.base)
 		equal(t, "the trace", regexp.MustCompile(` (?i:Authorization):1`).ReplaceAllString(trace(p), ""), want)
 		has(t, want, "103</style.css>:2")
-		if p.kind != "http2" {
+		if !muxed(p.kind) {
 			has(t, want, "Got100Continue:1")
 		}
 	})
