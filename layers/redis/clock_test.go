@@ -266,7 +266,7 @@ func TestClockIsSetDuringFallback(t *testing.T) {
 			t.Parallel()
 			s := startWrongClock(t)
 			var said changes
-			b := of(s.store(said.note, func(o *redis.Options) { o.Timeout = 100 * time.Millisecond })).bucket("k", policy.Rate{PerSecond: 100, Burst: 10})
+			b := of(s.store(said.note, func(o *redis.Options) { o.Timeout = 500 * time.Millisecond })).bucket("k", policy.Rate{PerSecond: 100, Burst: 10})
 			equal(t, "there is one", b.Take(1), true)
 			// As a fallback left it that ended then.
 			ctx := context.Background()
@@ -274,7 +274,7 @@ func TestClockIsSetDuringFallback(t *testing.T) {
 			if err := s.client.Set(ctx, "weir:{weir}:rest", end, time.Hour).Err(); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.client.Do(ctx, "CLIENT", "PAUSE", "400", "ALL").Err(); err != nil {
+			if err := s.client.Do(ctx, "CLIENT", "PAUSE", "1500", "ALL").Err(); err != nil {
 				t.Fatal(err)
 			}
 			b.Take(9)

@@ -49,11 +49,15 @@ type pair struct {
 	circuits [2]process
 }
 
-func newPair(t testing.TB, rate policy.Rate, client func() goredis.UniversalClient) *pair {
+func newPair(t testing.TB, rate policy.Rate, client func() goredis.UniversalClient, set ...func(*redis.Options)) *pair {
 	p := new(pair)
 	for i := range p.said {
 		c := client()
-		opts := redis.Options{Timeout: 500 * time.Millisecond, Lease: time.Second}
+		// Two, also before they have seen each other.
+		opts := redis.Options{Timeout: 500 * time.Millisecond, Lease: time.Second, Processes: 2}
+		for _, f := range set {
+			f(&opts)
+		}
 		p.said[i].note(&opts)
 		store := redis.New(c, opts)
 		t.Cleanup(func() { store.Close(); c.Close() })

@@ -38,7 +38,8 @@
 // each, and again for a probe or turns after it has waited for a turn or a slot.
 // An answer that is late makes Options.Fallback hold until Redis answers again
 // in time, and nobody asks meanwhile: a Redis that hangs holds a call up once.
-// Budgets begin without a burst then, both times.
+// Budgets begin without a burst then, both times. All processes end it together: from
+// that time on, one takes no turn until it has its answer, for half of Timeout at most.
 //
 // Shares go by the processes that were seen lately, of which there are at least
 // Options.Processes. One that alone is cut off has its share beside what the

@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -161,6 +162,71 @@ func TestKilledRedis(t *testing.T) {
 	stop()
 	f.group.Wait()
 	f.check(0.75, 0.75)
+}
+
+// TestEndsTogether: a process that hears of the end of a fallback later than others,
+// but in time, uses nothing of its share beside what they have of Redis by then.
+func TestEndsTogether(t *testing.T) {
+	t.Parallel()
+	s, timer := startServer(t), startServer(t)
+	var far atomic.Bool
+	proxy := startProxy(t, s.addr, func([]byte) bool {
+		if far.Load() {
+			time.Sleep(300 * time.Millisecond)
+		}
+		return true
+	})
+	rate := policy.Rate{PerSecond: 90, Burst: 9}
+	f := &fleet{t: t, client: timer.client(), rate: rate, by: map[int]int{}, late: 40 * time.Millisecond}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	addrs := []string{s.addr, proxy.addr}
+	p := newPair(t, rate, func() goredis.UniversalClient {
+		addr := addrs[0]
+		addrs = addrs[1:]
+		return goredis.NewClient(&goredis.Options{Addr: addr})
+	}, func(o *redis.Options) { o.Timeout = time.Second })
+	for i, b := range p.bucket {
+		f.work(ctx, clock.New(), i, b, 6, 1)
+	}
+	p.hears(t)
+	s.kill()
+	p.wait(t, "down")
+	far.Store(true)
+	s.start()
+	p.wait(t, "down up")
+	time.Sleep(time.Second)
+	stop()
+	f.group.Wait()
+	f.check(0.5, 0.4)
+}
+
+// TestEndWakes: all who wait for a turn of the share hear that it is Redis again that
+// they wait for, in whatever order they came.
+func TestEndWakes(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	var said changes
+	b := of(s.store(said.note, func(o *redis.Options) { o.Timeout = time.Second })).bucket("k", policy.Rate{PerSecond: 0.01, Burst: 5})
+	s.kill()
+	said.wait(t, "down")
+	signals := map[uint64]<-chan struct{}{}
+	for _, ticket := range []uint64{2, 7, 5, 6, 1} {
+		turn := b.Join(1, time.Time{}, ticket, ticket == 1)
+		defer turn.Leave()
+		signals[ticket] = turn.Signal()
+	}
+	for _, signal := range signals {
+		select {
+		case <-signal: // as it came, or lost its place
+		default:
+		}
+	}
+	s.start()
+	for ticket, signal := range signals {
+		eventually(t, fmt.Sprintf("%d is woken", ticket), func() bool { return len(signal) > 0 })
+	}
+	said.wait(t, "down up")
 }
 
 // TestHung: a call waits for a Redis that hangs no longer than it may.

@@ -134,6 +134,10 @@ func (s *Store) patient(ctx context.Context) (context.Context, context.CancelFun
 	return clock.New().WithTimeout(ctx, s.patience())
 }
 
+// slowest is how long an answer may take that ends a fallback: a send may have to
+// wait for an exchange under way, and then for its own.
+func (s *Store) slowest() time.Duration { return s.opts.Timeout / 2 }
+
 // exchange is one round trip. If it finds a fallback over, it returns how long
 // that is to hold still, so that all processes end it together.
 func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
@@ -203,7 +207,7 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 	limit := s.opts.Timeout
 	switch {
 	case probe:
-		limit /= 2 // a send may have to wait for an exchange under way, and then for its own
+		limit = s.slowest()
 	case number == 1:
 		limit = never // it has to connect, and who waits says so
 	}
@@ -213,6 +217,7 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 		s.see(int(r.number())) // the shares go by it
 	}
 	if err != nil {
+		s.ends.Store(int64(never))
 		for _, b := range list {
 			b.unanswered()
 		}
@@ -230,7 +235,11 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 	}
 	r.server = r.number()
 	s.see(int(r.number()))
-	left = micros(r.number())
+	if left = micros(r.number()); left > 0 {
+		ends := after(began, left) // or later, by as long as it took to ask
+		s.ends.Store(int64(ends))
+		left = max(1, ends-r.ended)
+	}
 	for i, b := range list {
 		b.answer(r, req.Budgets[i])
 	}

@@ -11,6 +11,16 @@ import (
 // retry is when Redis is asked again.
 func (s *Store) retry() time.Duration { return max(s.opts.Timeout, 100*time.Millisecond) }
 
+// held returns until when no share gives a turn, since the fallback may be over for
+// others; 0: it does. An answer that is not here by then is late.
+func (s *Store) held(now instant) (until instant) {
+	ends := instant(s.ends.Load())
+	if until = after(ends, s.slowest()); now >= ends && now < until {
+		return until
+	}
+	return 0
+}
+
 // share returns the bucket that stands in for Redis. It begins empty: what
 // Redis had to give may have been used.
 func (b *bucket) share() layers.Bucket {
@@ -61,7 +71,7 @@ func (b *bucket) takeLocally(n int) bool {
 	case Closed:
 		return false
 	}
-	return b.shareOf(n).Take(n)
+	return b.s.held(b.s.now()) == 0 && b.shareOf(n).Take(n)
 }
 
 func (b *bucket) joinLocally(t *turn) {
@@ -79,6 +89,18 @@ func (b *bucket) joinLocally(t *turn) {
 		b.locals = append(b.locals, t)
 	}
 	t.wake()
+}
+
+// dueLocally is Due of a turn that waits for one of the share.
+func (t *turn) dueLocally(now instant) (over bool, refused time.Duration, again time.Time) {
+	if until := t.b.s.held(now); until > 0 {
+		return false, 0, t.b.s.epoch.Add(until)
+	}
+	over, refused, again = t.inner.Due()
+	if t.over = over; refused > 0 {
+		t.b.leaveLocal(t)
+	}
+	return over, refused, again
 }
 
 func (b *bucket) leaveLocal(t *turn) {
@@ -99,8 +121,11 @@ func (b *bucket) moved(bool) {
 	}
 	locals := b.locals
 	b.locals = nil
+	if b.local != nil { // refuses all who wait, and so wakes them
+		b.local.Set(policy.Rate{PerSecond: b.rate.PerSecond})
+	}
 	for _, t := range locals {
-		if over, _, _ := t.inner.Due(); over {
+		if t.over && !t.keeps {
 			b.locals = append(b.locals, t) // it is for the caller to take
 			continue
 		}

@@ -25,6 +25,7 @@ type turn struct {
 	granted bool
 	refused time.Duration
 	inner   layers.Turn // in b.local
+	over    bool        // the wait for inner, as who waits has heard
 }
 
 // late is how late n turns that are waited for may be used: not at all, if the
@@ -114,7 +115,7 @@ func (b *bucket) Predict(n int) time.Duration {
 		case Closed:
 			return b.s.retry()
 		}
-		return b.share().Predict(n)
+		return max(b.share().Predict(n), b.s.held(now)-now)
 	}
 	return max(0, b.comes(now, b.queued()+n)-now)
 }
@@ -188,7 +189,7 @@ func (t *turn) Due() (over bool, refused time.Duration, again time.Time) {
 	switch {
 	case t.inner != nil:
 		defer b.mu.Unlock()
-		return t.inner.Due()
+		return t.dueLocally(now)
 	case t.granted || t.refused > 0:
 		over, refused = true, t.refused
 	case len(b.waiting) > 0 && b.waiting[0] == t:

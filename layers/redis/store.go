@@ -93,6 +93,7 @@ type Store struct {
 	down   atomic.Bool
 	alive  atomic.Int64 // processes seen lately
 	fell   atomic.Int64 // when the fallback began
+	ends   atomic.Int64 // when it may be over for others; never: not soon
 	beat   atomic.Int64 // when the last exchange that was answered began
 	hears  atomic.Bool  // news, or so it seems
 	deaf   atomic.Bool  // what was last published to this process has not been heard
@@ -163,6 +164,7 @@ func New(client goredis.UniversalClient, opts Options) *Store {
 	}
 	s.env.Clock = s.clock
 	s.epoch = s.clock.Now()
+	s.ends.Store(int64(never))
 	s.see(1)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.done.Go(s.exchanges)
@@ -342,6 +344,7 @@ func (s *Store) fail(err error) {
 // recover says that Redis can be asked again.
 func (s *Store) recover() {
 	if s.ctx.Err() == nil && s.down.Swap(false) {
+		s.ends.Store(int64(never))
 		s.moved(Change{Up: true})
 	}
 }
