@@ -93,6 +93,7 @@ type attempt struct {
 	rank    rank         // the innermost of our layers that the send has left
 	phase   phase
 	sent    Sent
+	sought  uint8 // connections, up to 2, by a base that fires hooks
 
 	borrows  bool // the context of an attempt before it
 	exposed  bool // a layer of the user's holds the context: use a sibling's
@@ -100,9 +101,8 @@ type attempt struct {
 	went     gone // past every gate, since its latest turn
 	gotConn  bool // once: what was sent on it cannot be known
 	lastCall bool // phaseDue has passed just now
-	hooked   bool // the base fires hooks
 	untold   bool // that it is in the pool phase; see enter
-	secure   bool // TLS follows a dial
+	secure   bool // the server has TLS
 	streamed bool // the response says it is a stream, and is not guarded
 	guarded  bool // it is one, and is
 	open     bool // the stream is open

@@ -60,15 +60,16 @@ type dialing struct {
 	cancel    context.CancelCauseFunc
 	conn      net.Conn // dialed
 	poisoned  bool     // its deadline is in the past
-	done      bool     // out of our hands: failed, or handed to a request, as far as is known
+	done      bool     // out of our hands: failed, or a request's for all we know
+	secured   bool     // TLS is over
+	within    bool     // a handshake of TLS goes on within that
 	abandoned bool
 	before    *dialing // of the same attempt: net/http may begin anew
 }
 
 var errDialAbandoned = errors.New("the call that dialed has ended")
 
-// beginDial notes a dial for the attempt. Only one that waits for it, and whose
-// trace will tell of the handshake, may abandon it.
+// beginDial notes a dial for the attempt. Only one that waits for it may abandon it.
 func (a *attempt) beginDial(cancel context.CancelCauseFunc) *dialing {
 	a.enter(phaseConnect, nil)
 	c := a.call
@@ -82,7 +83,7 @@ func (a *attempt) beginDial(cancel context.CancelCauseFunc) *dialing {
 // dials reports whether the attempt waits for a connection. The mutex must be
 // held.
 func (a *attempt) dials() bool {
-	return a.hooked && (a.phase == phasePool || a.phase == phaseConnect)
+	return a.sought > 0 && (a.phase == phasePool || a.phase == phaseConnect)
 }
 
 func (d *dialing) over() {
@@ -91,17 +92,14 @@ func (d *dialing) over() {
 	d.a.call.mu.Unlock()
 }
 
-// dialed takes the new connection. Without TLS it may be another's from now on, unless
-// a handshake with a proxy shows.
+// dialed takes the new connection, which may be another's from now on unless a
+// handshake shows.
 func (d *dialing) dialed(conn net.Conn) {
 	d.a.call.mu.Lock()
 	defer d.a.call.mu.Unlock()
-	if d.done {
-		return
-	}
-	d.conn, d.done = conn, !d.a.secure
-	if w, ok := conn.(watchable); ok && d.done {
-		w.watches().opening.Store(&opening{d: d})
+	if w, ok := conn.(watchable); ok && !d.done {
+		d.conn, d.done = conn, true
+		w.watches().opening.Store(&opening{d: d, secure: d.a.secure})
 	}
 }
 
@@ -114,8 +112,8 @@ func (d *dialing) shakes() {
 	}
 }
 
-// handed is told that a handshake has succeeded: the connection may be handed to any
-// request from now on. The mutex must be held.
+// handed is told that a handshake may have succeeded: the connection may be handed to
+// any request from now on. The mutex must be held.
 func (d *dialing) handed() {
 	if d.poisoned {
 		_ = d.conn.SetDeadline(time.Time{})
@@ -129,24 +127,24 @@ func (d *dialing) poison() {
 	_ = d.conn.SetDeadline(time.Unix(1, 0))
 }
 
-// shaking is told that a TLS handshake begins. Without TLS to the server, or after
-// that with a proxy, the connection seemed to be done. Of several dials, nothing tells
-// which it is of.
+// shaking is told that a TLS handshake begins. What is within TLS with a proxy shows by
+// that only, and only if the attempt has no other connection.
 func (a *attempt) shaking() {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
-	if d := a.seldom().dial; d != nil && d.before == nil && d.conn != nil {
+	if d := a.seldom().dial; d != nil && d.before == nil && d.secured && a.secure && a.sought == 1 {
+		d.within = true
 		d.shakes()
 	}
 }
 
-// handshaken is told that a TLS handshake has succeeded. If several dials of the
-// attempt are at theirs, nothing tells which of them it was, so all are left alone.
+// handshaken is told that a TLS handshake has succeeded.
 func (a *attempt) handshaken() {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
 	for d := a.seldom().dial; d != nil; d = d.before {
-		if d.conn != nil && !d.done { // else not that far, or no longer ours
+		if d.within {
+			d.within = false
 			d.handed()
 		}
 	}

@@ -36,21 +36,99 @@ func connecting(t *testing.T) *attempt {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { call.finish(outcome{}) })
-	call.first.hooked, call.first.phase = true, phaseConnect
+	call.first.sought, call.first.phase = 1, phaseConnect
 	return &call.first
+}
+
+// TestOpening: a connection is the attempt's to end from the beginning of a handshake
+// until its end, in whatever pieces that comes. One that is given up as it is there is
+// whole; one on which a request begins is another's.
+func TestOpening(t *testing.T) {
+	const (
+		socks    = "-\x05\x01\x00 +\x05\x00 -\x05\x01\x00\x01aaaapp +\x05\x00\x00\x01aaaapp "
+		password = "-\x05\x01\x02 +\x05\x02 -\x01\x01u\x01p +\x01\x00 "
+		hello    = "\x16\x03\x01\x00\x03abc "
+		change   = "\x14\x03\x03\x00\x01\x01"
+		finished = "\x16\x03\x03\x00\x01a "
+		sealed   = "\x17\x03\x03\x00\x01a "
+	)
+	for name, test := range map[string]struct {
+		bytes  string // "-" what is written, "+" what is read, "s" and "d" hooks of TLS
+		ours   string // after each, whether it is the attempt's: y, n
+		secure bool
+	}{
+		"SOCKS":                  {socks, "yyyn", false},
+		"SOCKS, IPv6 in pieces":  {"-\x05\x01\x00 +\x05\x00 -\x05\x01\x00\x04a +\x05\x00\x00\x04 +aaaaaaaaaaaaaaaap +p", "yyyyyn", false},
+		"SOCKS, a name":          {"-\x05\x01\x00 +\x05\x00 -\x05\x01\x00\x03a +\x05\x00\x00\x03 +\x03abcp +p", "yyyyyn", false},
+		"SOCKS, a password":      {password + "-\x05\x01\x00\x01aaaapp +\x05\x00\x00\x01aaaapp", "yyyyyn", false},
+		"SOCKS, then a request":  {socks + "-GET", "yyynn", false},
+		"SOCKS, then TLS":        {socks + "-" + hello + "+" + hello + "+" + change + sealed + "-" + change + sealed, "yyynyyyn", true},
+		"a request":              {"-GET +HTTP", "nn", false},
+		"an early answer":        {"+HTTP -\x05", "nn", false},
+		"nothing written":        {"- -GET", "nn", false},
+		"TLS 1.3":                {"s -" + hello + "+" + hello + "+" + change + sealed + "-" + change + sealed + "d", "nyyynn", true},
+		"TLS 1.3 without change": {"-" + hello + "+" + hello + "+" + sealed + "-" + sealed, "yyyn", true},
+		"TLS 1.2":                {"-" + hello + "+" + hello + "-" + finished + "-" + change + finished + "+" + finished + "+" + change + finished + "d", "yyyyyn" + "n", true},
+		"TLS 1.2, resumed":       {"-" + hello + "+" + hello + "+" + change + finished + "-" + change + finished, "yyyn", true},
+		"TLS in pieces":          {"-" + hello + "+\x16\x03 +\x03\x00\x03a +bc\x14 -" + change, "yyyyn", true},
+		"TLS with a proxy":       {"s -" + hello + "+" + hello + "+" + sealed + "-" + sealed + "d -GET", "nyyynnn", false},
+		"TLS in that":            {"s -" + hello + "+" + sealed + "-" + sealed + "d -" + sealed + "+" + sealed + "s -" + sealed + "d -" + sealed, "nyynnnnyynn", true},
+		"CONNECT":                {"-CONNECT_api +HTTP s -" + hello + "+" + sealed + "-" + sealed + "d", "yyyyynn", true},
+		"CONNECT of the caller":  {"-CONNECT_api +HTTP -" + hello, "nnn", false},
+		"TLS elsewhere":          {"-GET s d", "nnn", false},
+		"a scheme of the base":   {"-GET +HTTP s d", "nnnn", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			steps := strings.Split(strings.TrimSpace(test.bytes), " ")
+			if len(steps) != len(test.ours) {
+				t.Fatalf("%d steps, want %d", len(steps), len(test.ours))
+			}
+			for given := range steps { // up after this one
+				conn, a := new(deadlineConn), connecting(t)
+				a.secure = test.secure
+				w := watched(conn, a.call.env)
+				d := a.beginDial(func(error) {})
+				d.dialed(w)
+				for i, s := range steps {
+					said := strings.ReplaceAll(s[1:], "_", " ")
+					switch s[0] {
+					case '-':
+						w.Write([]byte(said))
+					case '+':
+						conn.answers = []byte(said)
+						w.Read(make([]byte, 64))
+					case 's':
+						a.shaking()
+					case 'd':
+						a.handshaken()
+					}
+					if i == given {
+						a.abandonDial()
+					}
+					ours := test.ours[i] == 'y'
+					if ended := !conn.at.IsZero(); d.done == ours || ended != (ours && i >= given) {
+						t.Errorf("given up after %q, after %q: done is %v, ended %v", steps[given], s, d.done, ended)
+					}
+				}
+			}
+		})
+	}
 }
 
 // TestHandshakesOfTwoDials: net/http dials twice for one request when it begins
 // anew on a connection that turned out dead. Whichever handshake succeeds as the
-// attempt is given up, the connection must not be left with a deadline, since
+// attempt is given up, its connection must not be left with a deadline, since
 // another request may have it.
 func TestHandshakesOfTwoDials(t *testing.T) {
 	a := connecting(t)
 	a.secure = true
 	var conns [2]deadlineConn
+	var watches [2]net.Conn
 	ended := 0
 	for i := range conns {
-		a.beginDial(func(error) { ended++ }).dialed(&conns[i])
+		watches[i] = watched(&conns[i], a.call.env)
+		a.beginDial(func(error) { ended++ }).dialed(watches[i])
+		watches[i].Write([]byte{recordHandshake})
 	}
 	a.abandonDial()
 	for i, c := range conns {
@@ -61,64 +139,15 @@ func TestHandshakesOfTwoDials(t *testing.T) {
 	if ended != 2 {
 		t.Errorf("%d dials were ended, want both", ended)
 	}
-	a.handshaken()
-	a.handshaken()
-	for i, c := range conns {
-		if !c.at.IsZero() {
+	for i, w := range watches {
+		conns[i].answers = []byte{20}
+		w.Read(make([]byte, 5))
+		w.Write([]byte{3, 3, 0, 0, 20})
+		if !conns[i].at.IsZero() {
 			t.Errorf("dial %d has a connection with a deadline", i+1)
 		}
-	}
-}
-
-// TestSOCKS: a connection is the attempt's to end from the greeting of a SOCKS proxy
-// until its last answer, in whatever pieces that comes. One that is given up as it is
-// there is whole; one on which a request begins is another's.
-func TestSOCKS(t *testing.T) {
-	password := "-\x05\x01\x02 +\x05\x02 -\x01\x01u\x01p +\x01\x00 "
-	for name, test := range map[string]struct {
-		bytes string // "-" what is written, "+" what is read
-		ours  string // after each, whether it is the attempt's: y, n
-	}{
-		"IPv4":            {"-\x05\x01\x00 +\x05\x00 -\x05\x01\x00\x01aaaapp +\x05\x00\x00\x01aaaapp", "yyyn"},
-		"IPv6 in pieces":  {"-\x05\x01\x00 +\x05\x00 -\x05\x01\x00\x04a +\x05\x00\x00\x04 +aaaaaaaaaaaaaaaap +p", "yyyyyn"},
-		"a name":          {"-\x05\x01\x00 +\x05\x00 -\x05\x01\x00\x03a +\x05\x00\x00\x03 +\x03abcp +p", "yyyyyn"},
-		"a password":      {password + "-\x05\x01\x00\x01aaaapp +\x05\x00\x00\x01aaaapp", "yyyyyn"},
-		"a request":       {"-GET +HTTP", "nn"},
-		"an early answer": {"+HTTP -\x05", "nn"},
-		"nothing written": {"- -GET", "nn"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			conn, a := new(deadlineConn), connecting(t)
-			w := watched(conn, a.call.env)
-			d := a.beginDial(func(error) {})
-			d.dialed(w)
-			for i, s := range strings.Split(test.bytes, " ") {
-				if s[0] == '-' {
-					w.Write([]byte(s[1:]))
-				} else {
-					conn.answers = []byte(s[1:])
-					w.Read(make([]byte, 64))
-				}
-				if ours := test.ours[i] == 'y'; d.done == ours {
-					t.Errorf("after %q: done is %v", s, d.done)
-				}
-				if i == len(test.ours)-2 {
-					a.abandonDial()
-					if ended := !conn.at.IsZero(); ended != (test.ours[i] == 'y') {
-						t.Errorf("after %q: ended is %v", s, ended)
-					}
-				}
-			}
-			if !conn.at.IsZero() {
-				t.Error("the connection has a deadline")
-			}
-		})
-	}
-	conn, a := new(deadlineConn), connecting(t)
-	w := watched(conn, a.call.env)
-	a.beginDial(func(error) {}).dialed(w)
-	a.abandonDial()
-	if w.Write([]byte{5, 1, 0}); conn.at.IsZero() {
-		t.Error("a greeting that comes too late is not ended")
+		if i == 0 && conns[1].at.IsZero() {
+			t.Error("the handshake of the other is not ended")
+		}
 	}
 }

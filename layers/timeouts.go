@@ -57,7 +57,7 @@ func (a *attempt) enter(p phase, note func(*attempt)) {
 	follows := !a.settled && a.expired == nil && phasePool <= a.phase && a.phase <= phaseRead
 	switch p {
 	case phasePool:
-		if a.hooked = true; follows && !a.gotConn && !a.seldom().lost {
+		if a.sought = min(a.sought+1, 2); follows && !a.gotConn && !a.seldom().lost {
 			a.sent = Unsent
 		}
 	case phaseConnect:

@@ -135,7 +135,7 @@ func (u *upload) Read(p []byte) (int, error) {
 // written begins the wait for headers where no hook will tell that the request
 // is written. The mutex must be held.
 func (u *upload) written() {
-	if u.a.phase == phaseWrite && !u.a.hooked {
+	if u.a.phase == phaseWrite && u.a.sought == 0 {
 		u.a.enterPhase(phaseRead, u.a.call.env.now())
 	}
 }

@@ -2,13 +2,10 @@ package transport_test
 
 import (
 	"context"
-	"errors"
 	"io"
-	"log"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -91,68 +88,6 @@ func TestHandshakeThatSucceedsAsItIsGivenUp(t *testing.T) {
 				wantStatus(t, do(c, w, request(t, t.Context(), "GET", kind.url, nil)), 200)
 				equal(t, "the number of dials", dials, 1)
 			})
-		})
-	}
-}
-
-// TestBaseNeverBreaksAnothersConnection: connect phases that expire at the very
-// moment at which the handshake succeeds, and other requests take over the
-// connection. A request then succeeds, or fails by a timeout of its own.
-func TestBaseNeverBreaksAnothersConnection(t *testing.T) {
-	for name, http2 := range map[string]bool{"http1": false, "http2": true} {
-		t.Run(name, func(t *testing.T) {
-			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				if rand.N(4) == 0 {
-					w.Header().Set("Connection", "close") // so that there are dials all the time
-				}
-				io.WriteString(w, "fine")
-			}))
-			server.EnableHTTP2 = http2
-			server.Config.ErrorLog = log.New(io.Discard, "", 0)
-			var hesitates atomic.Int64
-			server.Listener = hesitant{server.Listener, &hesitates}
-			server.StartTLS()
-			defer server.Close()
-			base := transport.Base()
-			defer base.CloseIdleConnections()
-			base.TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig
-			base.MaxConnsPerHost = 4
-			if !http2 {
-				base.Protocols = new(http.Protocols)
-				base.Protocols.SetHTTP1(true)
-			}
-			var fine, late atomic.Int32
-			// On a busy machine a handshake takes its time.
-			for limit := 15 * time.Millisecond; fine.Load() == 0 && limit < 5*time.Second; limit *= 2 {
-				hesitates.Store(int64(2 * limit))
-				tr := newTransport(t, nil, base, once(policy.Timeouts{Connect: limit}))
-				var callers sync.WaitGroup
-				for range 16 {
-					callers.Go(func() {
-						for range 20 {
-							resp, err := tr.RoundTrip(request(t, t.Context(), "GET", server.URL, nil))
-							if err == nil {
-								_, err = io.Copy(io.Discard, resp.Body)
-								resp.Body.Close()
-							}
-							var e *layers.Error
-							switch {
-							case err == nil:
-								fine.Add(1)
-							case errors.As(err, &e) && e.Phase == layers.PhaseConnect && e.Layer == "timeouts":
-								late.Add(1)
-							default:
-								t.Errorf("a request failed: %v (%T)", err, err)
-							}
-						}
-					})
-				}
-				callers.Wait()
-			}
-			t.Logf("%d were fine, %d late", fine.Load(), late.Load())
-			if fine.Load() == 0 {
-				t.Error("none succeeded")
-			}
 		})
 	}
 }
