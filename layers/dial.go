@@ -263,7 +263,11 @@ func (e *Env) translate(from *Env, i int64) instant {
 // lastRead tells when bytes last arrived on an HTTP/1 connection. Those of an
 // HTTP/2 connection may belong to any of its streams and say nothing.
 func lastRead(conn net.Conn, e *Env) (last instant, known bool) {
-	if t, ok := conn.(*tls.Conn); ok {
+	for { // through a proxy, TLS may be within TLS
+		t, ok := conn.(*tls.Conn)
+		if !ok {
+			break
+		}
 		if t.ConnectionState().NegotiatedProtocol == "h2" {
 			return 0, false
 		}

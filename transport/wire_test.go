@@ -425,6 +425,50 @@ func TestWireTrickle(t *testing.T) {
 	}
 }
 
+// TestWireTrickleThroughProxies: nor are they behind a proxy, with TLS within TLS.
+func TestWireTrickleThroughProxies(t *testing.T) {
+	for _, proxy := range []string{"http://proxy.test", "https://proxy.test"} {
+		for _, kind := range kinds[:2] {
+			t.Run(proxy+" "+kind.name, func(t *testing.T) {
+				clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+					pieces := append([]string{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nc\r\n"}, strings.Split("twelve bytes", "")...)
+					w := newWire(t, c, "tls1", hijacked(3*time.Second, append(pieces, "\r\n0\r\n\r\n")...),
+						settings(policy.Settings{Timeouts: policy.Timeouts{Read: 4 * time.Second}, Retry: policy.Retry{MaxAttempts: 1}}))
+					u, err := neturl.Parse(proxy)
+					if err != nil {
+						t.Fatal(err)
+					}
+					w.base.Proxy = http.ProxyURL(u)
+					w.net.Serve("proxy.test", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+						address := r.Host
+						if r.Method != http.MethodConnect {
+							address += ":80"
+						}
+						to, err := w.net.DialContext(r.Context(), "tcp", address)
+						if err != nil {
+							panic(err)
+						}
+						conn, buf, err := http.NewResponseController(rw).Hijack()
+						if err != nil {
+							panic(err)
+						}
+						if r.Method == http.MethodConnect {
+							io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
+						} else {
+							go r.Write(to)
+						}
+						splice(conn, buf, to)
+					}))
+					r := do(c, w, request(t, t.Context(), "GET", kind.url, nil))
+					wantStatus(t, r, 200)
+					equal(t, "the body", r.body, "twelve bytes")
+					w.base.CloseIdleConnections()
+				})
+			})
+		}
+	}
+}
+
 // TestWireKeepsRoutesApart: one http.Transport, other numbers for each route.
 func TestWireKeepsRoutesApart(t *testing.T) {
 	eachKind(t, func(t *testing.T, c *clocktest.Clock, kind, url string) {
