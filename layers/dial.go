@@ -154,19 +154,24 @@ func (a *attempt) handshaken() {
 // it, if that can be done without harm to another request.
 func (a *attempt) abandonDial() {
 	a.call.mu.Lock()
-	defer a.call.mu.Unlock()
-	if !a.dials() {
-		return
+	var last *dialing
+	if a.dials() {
+		last = a.seldom().dial
 	}
-	for d := a.seldom().dial; d != nil; d = d.before {
+	var ended []context.CancelCauseFunc
+	for d := last; d != nil; d = d.before {
 		d.abandoned = true
 		if d.done {
 			continue
 		}
-		d.cancel(errDialAbandoned)
+		ended = append(ended, d.cancel)
 		if d.conn != nil {
 			d.poison()
 		}
+	}
+	a.call.mu.Unlock()
+	for _, cancel := range ended { // which may ask the attempt for a value
+		cancel(errDialAbandoned)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -90,6 +91,23 @@ func TestHandshakeThatSucceedsAsItIsGivenUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestBaseThatDialsItself: under the context of its request, with the hooks of a pool.
+func TestBaseThatDialsItself(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		n := clocktest.NewNetwork(t)
+		n.Blackhole("api.test:80")
+		dial := layers.DialContext(n.DialContext)
+		tr := newTransport(t, c, layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+			httptrace.ContextClientTrace(req.Context()).GetConn("api.test:80")
+			_, err := dial(req.Context(), "tcp", "api.test:80")
+			return nil, err
+		}), once(policy.Timeouts{Connect: 2 * time.Second}))
+		r := do(c, tr, request(t, t.Context(), "GET", "http://api.test", nil))
+		wantTook(t, r, 2*time.Second)
+		wantTimeout(t, r.err, layers.PhaseConnect)
+	})
 }
 
 // TestBaseClosesSockets: what is aborted is closed, be it a handshake, or a
