@@ -9,7 +9,9 @@ import (
 // Timeouts bounds each phase of a send; see [policy.Timeouts], whose zero
 // fields have their defaults here. The phases hold over any base: on one that fires the
 // hooks of net/http/httptrace they are pool, connect, write and read, on any
-// other the whole wait for headers counts as read.
+// other the whole wait for headers counts as read. A send that waits for a stream of an
+// HTTP/2 connection, as with StrictMaxConcurrentRequests of net/http, counts as writing,
+// and as perhaps sent: no hook tells that it has not begun.
 //
 // An expired phase cancels the attempt, which frees its socket, and is an
 // [Error] with the phase, the limit and the time elapsed. Over an
