@@ -39,7 +39,7 @@
 // An answer that is late makes Options.Fallback hold until Redis answers again
 // in time, and nobody asks meanwhile: a Redis that hangs holds a call up once.
 // Budgets begin without a burst then, both times. All processes end it together: from
-// that time on, one takes no turn until it has its answer, for half of Timeout at most.
+// that time on, one takes no turn until it has its answer, or that is late.
 //
 // Shares go by the processes that were seen lately, of which there are at least
 // Options.Processes. One that alone is cut off has its share beside what the

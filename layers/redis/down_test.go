@@ -184,8 +184,8 @@ func TestEndsTogether(t *testing.T) {
 	p := newPair(t, rate, func() goredis.UniversalClient {
 		addr := addrs[0]
 		addrs = addrs[1:]
-		return goredis.NewClient(&goredis.Options{Addr: addr})
-	}, func(o *redis.Options) { o.Timeout = time.Second })
+		return goredis.NewClient(&goredis.Options{Addr: addr, MaxRetries: -1, DialerRetries: 1}) // what was asked before fails
+	}, func(o *redis.Options) { o.Timeout = 1500 * time.Millisecond }) // twice that of two answers, and more
 	for i, b := range p.bucket {
 		f.work(ctx, clock.New(), i, b, 6, 1)
 	}
@@ -195,6 +195,38 @@ func TestEndsTogether(t *testing.T) {
 	far.Store(true)
 	s.start()
 	p.wait(t, "down up")
+	stop() // since turns may be used as late as answers are
+	f.group.Wait()
+	f.check(0.5, 0.4)
+}
+
+// TestLongFallback: those who shared a quota before Redis was killed share it until
+// all of them are at Redis again, however long it was down.
+func TestLongFallback(t *testing.T) {
+	t.Parallel()
+	s, timer := startServer(t), startServer(t)
+	rate := policy.Rate{PerSecond: 90, Burst: 9}
+	f := &fleet{t: t, client: timer.client(), rate: rate, by: map[int]int{}, late: 40 * time.Millisecond}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	p := newPair(t, rate, func() goredis.UniversalClient {
+		return goredis.NewClient(&goredis.Options{Addr: s.addr, DialerRetries: 1})
+	}, func(o *redis.Options) { o.Timeout, o.Processes = time.Second, 0 })
+	for i, b := range p.bucket {
+		f.work(ctx, clock.New(), i, b, 6, 1)
+	}
+	time.Sleep(time.Second) // so that both are seen
+	s.kill()
+	p.wait(t, "down")
+	for i := range p.said {
+		equal(t, "the processes that were seen", p.said[i].list[0].Processes, 2)
+	}
+	time.Sleep(4 * time.Second)
+	s.start()
+	p.wait(t, "down up")
+	for i := range p.said {
+		equal(t, "the processes that were seen", p.said[i].list[1].Processes, 2)
+	}
 	time.Sleep(time.Second)
 	stop()
 	f.group.Wait()

@@ -92,10 +92,8 @@ func (s *Store) exchanges() {
 			return
 		case <-timer.C:
 		case <-s.kick:
-			timer.Stop()
 			if s.down.Load() {
 				// Asked again only after a while.
-				timer = s.clock.Timer(wait)
 				select {
 				case <-s.ctx.Done():
 					timer.Stop()
@@ -103,6 +101,7 @@ func (s *Store) exchanges() {
 				case <-timer.C:
 				}
 			}
+			timer.Stop()
 		}
 		number++
 		left = s.exchange(s.ctx, number)
@@ -138,8 +137,8 @@ func (s *Store) patient(ctx context.Context) (context.Context, context.CancelFun
 // wait for an exchange under way, and then for its own.
 func (s *Store) slowest() time.Duration { return s.opts.Timeout / 2 }
 
-// exchange is one round trip. If it finds a fallback over, it returns how long
-// that is to hold still, so that all processes end it together.
+// exchange is one round trip. If it finds a fallback over, it returns when to ask
+// again while that is to hold still, so that all processes end it together.
 func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 	probe := s.down.Load()
 	rest, down := time.Duration(0), time.Duration(0)
@@ -217,7 +216,7 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 		s.see(int(r.number())) // the shares go by it
 	}
 	if err != nil {
-		s.ends.Store(int64(never))
+		s.hold(never, never)
 		for _, b := range list {
 			b.unanswered()
 		}
@@ -235,11 +234,7 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 	}
 	r.server = r.number()
 	s.see(int(r.number()))
-	if left = micros(r.number()); left > 0 {
-		ends := after(began, left) // or later, by as long as it took to ask
-		s.ends.Store(int64(ends))
-		left = max(1, ends-r.ended)
-	}
+	left = s.still(r)
 	for i, b := range list {
 		b.answer(r, req.Budgets[i])
 	}
@@ -264,6 +259,18 @@ func (s *Store) exchange(ctx context.Context, number int) (left time.Duration) {
 		s.recover()
 	}
 	return left
+}
+
+// still reads for how long a fallback is to hold still, and returns when Redis is asked
+// the next time: meanwhile, too, so that others count the process, and it knows better.
+func (s *Store) still(r *reply) (left time.Duration) {
+	if left = micros(r.number()); left == 0 {
+		return 0
+	}
+	ends := after(r.began, left) // or later, by as long as it took to ask
+	left = max(1, ends-r.ended)
+	s.hold(ends, after(r.ended+left, s.slowest()))
+	return min(left, s.opts.Lease/3)
 }
 
 // exchanged has the script run.

@@ -11,11 +11,21 @@ import (
 // retry is when Redis is asked again.
 func (s *Store) retry() time.Duration { return max(s.opts.Timeout, 100*time.Millisecond) }
 
+// hold has no share give a turn from an instant on, until another. The first who wait
+// for one, and were told to wait for the end of that, are woken if it is another.
+func (s *Store) hold(from, until instant) {
+	held := s.held(s.now()) > 0
+	s.ends.Store(int64(from))
+	s.late.Store(int64(until))
+	if held {
+		s.reshare()
+	}
+}
+
 // held returns until when no share gives a turn, since the fallback may be over for
-// others; 0: it does. An answer that is not here by then is late.
+// others; 0: it does.
 func (s *Store) held(now instant) (until instant) {
-	ends := instant(s.ends.Load())
-	if until = after(ends, s.slowest()); now >= ends && now < until {
+	if until = instant(s.late.Load()); now >= instant(s.ends.Load()) && now < until {
 		return until
 	}
 	return 0

@@ -94,6 +94,7 @@ type Store struct {
 	alive  atomic.Int64 // processes seen lately
 	fell   atomic.Int64 // when the fallback began
 	ends   atomic.Int64 // when it may be over for others; never: not soon
+	late   atomic.Int64 // when the answer is late that says whether it is
 	beat   atomic.Int64 // when the last exchange that was answered began
 	hears  atomic.Bool  // news, or so it seems
 	deaf   atomic.Bool  // what was last published to this process has not been heard
@@ -102,6 +103,7 @@ type Store struct {
 	suspects []*bucket     // of the exchange that failed
 	failing  time.Duration // how long that took
 	seen     instant       // when as many processes were seen as alive says, or more
+	heard    instant       // when Redis said last how many there are
 	called   instant       // when something was last published to this process
 
 	mu      sync.Mutex
@@ -301,18 +303,27 @@ func (s *Store) wake() {
 }
 
 // see notes how many processes there are. Fewer than there were may only be those
-// that a Redis which was restarted has heard of already, and so that takes a while.
+// that a Redis which was restarted has heard of already, and so that takes a while,
+// which begins when it answers again.
 func (s *Store) see(n int) {
 	now := s.now()
+	if now-s.heard > s.opts.Lease {
+		s.seen = now
+	}
+	s.heard = now
 	if n = max(1, n, s.opts.Processes); int64(n) >= s.alive.Load() || now-s.seen > 3*s.opts.Lease {
 		s.seen = now
 		if s.alive.Swap(int64(n)) == int64(n) {
 			return
 		}
-		for _, h := range s.all() {
-			if b, ok := h.(*bucket); ok {
-				b.reshare()
-			}
+		s.reshare()
+	}
+}
+
+func (s *Store) reshare() {
+	for _, h := range s.all() {
+		if b, ok := h.(*bucket); ok {
+			b.reshare()
 		}
 	}
 }

@@ -136,7 +136,8 @@ func TestWhy(t *testing.T) {
 	want("1 failures in a row")
 }
 
-// TestSeen: who were there lately count, whatever a Redis that was restarted says.
+// TestSeen: who were there lately count, whatever a Redis that was restarted says, and
+// however long it was away.
 func TestSeen(t *testing.T) {
 	t.Parallel()
 	at := clock.NewMock()
@@ -144,7 +145,20 @@ func TestSeen(t *testing.T) {
 	for i, c := range []struct {
 		after      time.Duration
 		seen, want int
-	}{{0, 4, 4}, {time.Second, 1, 4}, {time.Second, 2, 4}, {2 * time.Second, 2, 2}, {0, 3, 3}, {0, 0, 3}} {
+	}{
+		{0, 4, 4},
+		{time.Second, 1, 4},
+		{time.Second, 2, 4},
+		{time.Second, 2, 4},
+		{time.Second, 2, 2},
+		{0, 3, 3},
+		{0, 0, 3},
+		{time.Minute, 1, 3},
+		{time.Second, 1, 3},
+		{time.Second, 1, 3},
+		{time.Second, 1, 3},
+		{time.Second, 1, 1},
+	} {
 		at.Add(c.after)
 		if s.see(c.seen); s.alive.Load() != int64(c.want) {
 			t.Errorf("%d: %d processes, want %d", i, s.alive.Load(), c.want)
