@@ -243,9 +243,9 @@ func (a *attempt) sibling(base context.Context, counted bool) *attempt {
 // under the context of a unless that has ended too, or may yet be ended by what
 // ended a.
 func (a *attempt) successor() *attempt {
-	c := a.call
+	c, ended := a.call, a.Context.Err() != nil // which may be the user's
 	c.mu.Lock()
-	if !a.settled || a.expired != nil || a.dropped || a.exposed || a.guarded || a.Context.Err() != nil {
+	if !a.settled || a.expired != nil || a.dropped || a.exposed || a.guarded || ended {
 		c.mu.Unlock()
 		return a.sibling(a.base, false)
 	}

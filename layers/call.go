@@ -76,23 +76,31 @@ func (c *Call) Err() error { return c.context().Err() }
 // has one of its own.
 func (c *Call) context() context.Context {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := c.first.mark()
-	if r.own == nil {
-		r.own, r.end = context.WithCancelCause(c.first.base)
-		if c.done || c.expired != nil {
-			r.end(nil)
-		}
+	own := c.first.seldom().own
+	c.mu.Unlock()
+	if own != nil {
+		return own
 	}
-	return r.own
-}
-
-// endContext ends it. The mutex must be held.
-func (c *Call) endContext() {
-	if end := c.first.seldom().end; end != nil {
+	fresh, end := context.WithCancelCause(c.first.base) // asks a context of the user's
+	c.mu.Lock()
+	r := c.first.mark()
+	if own = r.own; own != nil {
+		c.mu.Unlock()
+		end(nil)
+		return own
+	}
+	r.own, r.end = fresh, end
+	ended := c.done || c.expired != nil
+	c.mu.Unlock()
+	if ended {
 		end(nil)
 	}
+	return fresh
 }
+
+// contextEnd returns what ends it, to be called under no lock; nil: nobody has asked
+// for it. The mutex must be held.
+func (c *Call) contextEnd() context.CancelCauseFunc { return c.first.seldom().end }
 
 // Value finds the call, and whatever the caller's context holds.
 func (c *Call) Value(key any) any {
@@ -399,8 +407,7 @@ func (c *Call) finish(o outcome) {
 	if e, ours := o.err.(*Error); ours && e.Reason != "" { //nolint:errorlint // Only the outermost is of this call.
 		c.setReason(e.Reason)
 	}
-	c.endContext()
-	alarm, unread := c.alarm, c.unread
+	end, alarm, unread := c.contextEnd(), c.alarm, c.unread
 	c.alarm = nil
 	var dropped []*attempt // whose answers a layer of the user's left unread
 	for a := c.live; a != nil; a = a.next {
@@ -409,6 +416,9 @@ func (c *Call) finish(o outcome) {
 		}
 	}
 	c.mu.Unlock()
+	if end != nil {
+		end(nil)
+	}
 	if alarm != nil {
 		c.env.release(alarm)
 	}

@@ -1,7 +1,9 @@
 package layers_test
 
 import (
+	"context"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,6 +70,58 @@ func TestContextThatEnds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// curious is a context that asks a call whenever it is asked.
+type curious struct {
+	context.Context
+	call atomic.Pointer[layers.Call]
+}
+
+func (c *curious) Value(key any) any {
+	if call := c.call.Load(); call != nil {
+		_ = call.Reason()
+	}
+	return c.Context.Value(key)
+}
+
+// TestContextThatAsks: a context of the user's is asked under no lock of the call's.
+func TestContextThatAsks(t *testing.T) {
+	clocktest.Run(t, func(t *testing.T, c *clocktest.Clock) {
+		for _, expires := range []bool{false, true} {
+			parent, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ctx := &curious{Context: parent}
+			env := &layers.Env{Clock: c}
+			look := func(next http.RoundTripper) http.RoundTripper {
+				return layers.RoundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					call, _ := layers.CallFrom(req.Context())
+					ctx.call.Store(call)
+					return next.RoundTrip(req)
+				})
+			}
+			rt := layers.Chain(clocktest.NewUpstream(t, c, clocktest.Reply(200).Body("x").Silent()), layers.Deadline(env, time.Minute),
+				layers.InFlight(env, policy.StateID{}, policy.InFlight{Max: 1}), layers.Inner(env, look), layers.Timeouts(env, policy.Timeouts{}))
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.example.com/", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := rt.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := fetch(t, rt); err == nil { // which asks for the only slot
+				t.Error("a second call got the slot of the first")
+			}
+			call, _ := layers.CallFrom(resp.Request.Context())
+			done := call.Done()
+			if expires {
+				c.Add(2 * time.Minute)
+			}
+			resp.Body.Close()
+			<-done
+		}
+	})
 }
 
 // TestLateLayer: a layer that may end a send, and that one of the user's hides

@@ -83,12 +83,12 @@ func (c *Call) wake() {
 	now := c.env.now()
 	passed := now >= c.end
 	next := c.end
+	var end context.CancelCauseFunc
 	if passed {
-		next = never
+		next, end = never, c.contextEnd()
 		if c.expired == nil {
 			c.expired = c.overdue(now)
 		}
-		c.endContext()
 	}
 	var hit []*attempt
 	for a := c.live; a != nil; a = a.next {
@@ -132,6 +132,9 @@ func (c *Call) wake() {
 		cause = own // which says what the send did
 	}
 	c.mu.Unlock()
+	if end != nil {
+		end(nil)
+	}
 	if passed {
 		c.first.stop(cause)
 	}

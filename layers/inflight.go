@@ -234,10 +234,16 @@ func (a *attempt) endsWithCaller() {
 		a.leftUnread()
 		return
 	}
+	unhook := context.AfterFunc(a.base, a.leftUnread) // asks a context of the user's
 	a.call.mu.Lock()
-	defer a.call.mu.Unlock()
-	if p := &a.slot; p.held && p.unhook == nil {
-		p.unhook = context.AfterFunc(a.base, a.leftUnread)
+	p := &a.slot
+	hooked := p.held && p.unhook == nil
+	if hooked {
+		p.unhook = unhook
+	}
+	a.call.mu.Unlock()
+	if !hooked {
+		unhook()
 	}
 }
 
