@@ -458,6 +458,7 @@ func TestForgetful(t *testing.T) {
 			return time.Until(again) > time.Duration(50*i+25)*time.Second // and not for an answer
 		})
 	}
+	client.ClientKillByFilter(context.Background(), "TYPE", "pubsub") // and so nobody hears of it at once
 	client.FlushAll(context.Background())
 	turn := least.Join(1, time.Time{}, 1, false)
 	defer turn.Leave()

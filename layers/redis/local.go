@@ -149,5 +149,6 @@ func (b *bucket) moved(bool) {
 	b.sweep(b.s.now())
 }
 
-// resync implements handle. Pauses are also told with each answer.
-func (b *bucket) resync() {}
+// resync implements handle: Redis may have lost the line. Pauses are also told with each
+// answer.
+func (b *bucket) resync() { b.remind() }
