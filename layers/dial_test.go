@@ -1,6 +1,8 @@
 package layers
 
 import (
+	"context"
+	"crypto/tls"
 	"net"
 	"net/http/httptest"
 	"strings"
@@ -61,6 +63,7 @@ func TestOpening(t *testing.T) {
 		"SOCKS, IPv6 in pieces":  {"-\x05\x01\x00 +\x05\x00 -\x05\x01\x00\x04a +\x05\x00\x00\x04 +aaaaaaaaaaaaaaaap +p", "yyyyyn", false},
 		"SOCKS, a name":          {"-\x05\x01\x00 +\x05\x00 -\x05\x01\x00\x03a +\x05\x00\x00\x03 +\x03abcp +p", "yyyyyn", false},
 		"SOCKS, a password":      {password + "-\x05\x01\x00\x01aaaapp +\x05\x00\x00\x01aaaapp", "yyyyyn", false},
+		"SOCKS, all in pieces":   {password + "-\x05\x01\x00\x01aaaapp +\x05\x00\x00\x01aaaa +pp", "yyyyyyn", false},
 		"SOCKS, then a request":  {socks + "-GET", "yyynn", false},
 		"SOCKS, then TLS":        {socks + "-" + hello + "+" + hello + "+" + change + sealed + "-" + change + sealed, "yyynyyyn", true},
 		"a request":              {"-GET +HTTP", "nn", false},
@@ -71,6 +74,8 @@ func TestOpening(t *testing.T) {
 		"TLS 1.2":                {"-" + hello + "+" + hello + "-" + finished + "-" + change + finished + "+" + finished + "+" + change + finished + "d", "yyyyyn" + "n", true},
 		"TLS 1.2, resumed":       {"-" + hello + "+" + hello + "+" + change + finished + "-" + change + finished, "yyyn", true},
 		"TLS in pieces":          {"-" + hello + "+\x16\x03 +\x03\x00\x03a +bc\x14 -" + change, "yyyyn", true},
+		"TLS, a long record":     {"-\x16\x03\x03\x01\x2c" + strings.Repeat("a", 300) + " +" + hello + "+" + sealed + "-" + sealed, "yyyn", true},
+		"TLS, and another's":     {"-" + hello + "+" + hello + "+" + sealed + "-" + sealed + "d s", "yyynnn", false},
 		"TLS with a proxy":       {"s -" + hello + "+" + hello + "+" + sealed + "-" + sealed + "d -GET", "nyyynnn", false},
 		"TLS in that":            {"s -" + hello + "+" + sealed + "-" + sealed + "d -" + sealed + "+" + sealed + "s -" + sealed + "d -" + sealed, "nyynnnnyynn", true},
 		"CONNECT":                {"-CONNECT_api +HTTP s -" + hello + "+" + sealed + "-" + sealed + "d", "yyyyynn", true},
@@ -148,6 +153,69 @@ func TestHandshakesOfTwoDials(t *testing.T) {
 		}
 		if i == 0 && conns[1].at.IsZero() {
 			t.Error("the handshake of the other is not ended")
+		}
+	}
+}
+
+// TestHandshakesOfOthers: a handshake of which nothing tells whose it is leaves alone a
+// connection that may be a request's, and what others do with that.
+func TestHandshakesOfOthers(t *testing.T) {
+	secured := func(t *testing.T) (*attempt, *deadlineConn, *dialing) {
+		conn, a := new(deadlineConn), connecting(t)
+		a.secure = true
+		w := watched(conn, a.call.env)
+		d := a.beginDial(func(error) {})
+		d.dialed(w)
+		conn.answers = []byte{23}
+		w.Write([]byte{recordHandshake, 3, 3, 0, 0, 23})
+		w.Read(make([]byte, 1))
+		if !d.done || !d.secured {
+			t.Fatal("the handshake is not over")
+		}
+		return a, conn, d
+	}
+	for name, then := range map[string]func(a *attempt, conn *deadlineConn, d *dialing){
+		"a second dial":       func(a *attempt, _ *deadlineConn, _ *dialing) { a.beginDial(func(error) {}); a.shaking() },
+		"a second connection": func(a *attempt, _ *deadlineConn, _ *dialing) { a.sought++; a.shaking() },
+		"the deadline of a request": func(_ *attempt, conn *deadlineConn, d *dialing) {
+			d.poison()
+			d.handed()
+			conn.at = time.Unix(2, 0)
+			d.handed()
+		},
+	} {
+		a, conn, d := secured(t)
+		then(a, conn, d)
+		want := conn.at
+		if a.abandonDial(); conn.at != want {
+			t.Errorf("%s: the deadline is %v, want %v", name, conn.at, want)
+		}
+	}
+
+	conn, a := new(deadlineConn), connecting(t)
+	w := watched(conn, a.call.env)
+	d := a.beginDial(func(error) {})
+	d.dialed(w)
+	w.Write([]byte{recordHandshake})
+	a.abandonDial()
+	if a.handshaken(); conn.at.IsZero() {
+		t.Error("another's handshake is taken for that of a dial that was given up")
+	}
+
+	conn, a = new(deadlineConn), connecting(t)
+	a.phase = phaseWrite
+	w = watched(conn, a.call.env)
+	d = a.beginDial(func(error) {})
+	d.dialed(w)
+	if w.Write([]byte{recordHandshake}); !d.done {
+		t.Error("a dial that the attempt does not wait for is its to end")
+	}
+
+	secure := tls.Client(conn, new(tls.Config))
+	for _, ctx := range []context.Context{t.Context(), a} {
+		got, err := DialContext(func(context.Context, string, string) (net.Conn, error) { return secure, nil })(ctx, "tcp", "api.example:443")
+		if got != net.Conn(secure) || err != nil {
+			t.Errorf("got %v, %v", got, err)
 		}
 	}
 }
