@@ -36,7 +36,6 @@ func DialContext(dial DialFunc) DialFunc {
 		d := a.beginDial(cancel)
 		conn, err := dial(ctx, network, addr)
 		if err != nil || secured(conn) {
-			d.over()
 			return conn, err
 		}
 		conn = watched(conn, a.call.env)
@@ -60,7 +59,7 @@ type dialing struct {
 	cancel    context.CancelCauseFunc
 	conn      net.Conn // dialed
 	poisoned  bool     // its deadline is in the past
-	done      bool     // out of our hands: failed, or a request's for all we know
+	done      bool     // out of our hands: a request's for all we know
 	secured   bool     // TLS is over
 	within    bool     // a handshake of TLS goes on within that
 	abandoned bool
@@ -84,12 +83,6 @@ func (a *attempt) beginDial(cancel context.CancelCauseFunc) *dialing {
 // held.
 func (a *attempt) dials() bool {
 	return a.sought > 0 && (a.phase == phasePool || a.phase == phaseConnect)
-}
-
-func (d *dialing) over() {
-	d.a.call.mu.Lock()
-	d.done = true
-	d.a.call.mu.Unlock()
 }
 
 // dialed takes the new connection, which may be another's from now on unless a

@@ -174,22 +174,24 @@ func TestHandshakesOfOthers(t *testing.T) {
 		}
 		return a, conn, d
 	}
-	for name, then := range map[string]func(a *attempt, conn *deadlineConn, d *dialing){
-		"a second dial":       func(a *attempt, _ *deadlineConn, _ *dialing) { a.beginDial(func(error) {}); a.shaking() },
-		"a second connection": func(a *attempt, _ *deadlineConn, _ *dialing) { a.sought++; a.shaking() },
-		"the deadline of a request": func(_ *attempt, conn *deadlineConn, d *dialing) {
-			d.poison()
-			d.handed()
-			conn.at = time.Unix(2, 0)
-			d.handed()
-		},
+	for name, then := range map[string]func(a *attempt){
+		"a second dial":       func(a *attempt) { a.beginDial(func(error) {}) },
+		"a second connection": func(a *attempt) { a.sought++ },
 	} {
-		a, conn, d := secured(t)
-		then(a, conn, d)
-		want := conn.at
-		if a.abandonDial(); conn.at != want {
-			t.Errorf("%s: the deadline is %v, want %v", name, conn.at, want)
+		a, conn, _ := secured(t)
+		then(a)
+		a.shaking()
+		if a.abandonDial(); !conn.at.IsZero() {
+			t.Errorf("%s: the first one has a deadline", name)
 		}
+	}
+
+	_, kept, late := secured(t)
+	late.poison()
+	late.handed()
+	kept.at = time.Unix(2, 0)
+	if late.handed(); !kept.at.Equal(time.Unix(2, 0)) {
+		t.Errorf("the deadline of a request became %v", kept.at)
 	}
 
 	conn, a := new(deadlineConn), connecting(t)
