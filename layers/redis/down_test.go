@@ -129,14 +129,11 @@ func TestFallbacks(t *testing.T) {
 // restarted without what it knew, and those who wait lose nothing by it.
 func TestKilledRedis(t *testing.T) {
 	t.Parallel()
-	s, timer := startServer(t), startServer(t)
-	rate := policy.Rate{PerSecond: 90, Burst: 9}
-	f := &fleet{t: t, client: timer.client(), rate: rate, by: map[int]int{}, late: 40 * time.Millisecond}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
+	s := startServer(t)
+	f, ctx, end := lasting(t)
 	said := make([]changes, 3)
 	for i := range said {
-		f.work(ctx, clock.New(), i, of(s.store(said[i].note, func(o *redis.Options) { o.Timeout = time.Second })).bucket("k", rate), 6, 1)
+		f.work(ctx, clock.New(), i, of(s.store(said[i].note, func(o *redis.Options) { o.Timeout = time.Second })).bucket("k", f.rate), 6, 1)
 	}
 	time.Sleep(time.Second) // so that all are seen
 	s.kill()
@@ -159,8 +156,7 @@ func TestKilledRedis(t *testing.T) {
 		said[i].wait(t, "down up")
 	}
 	time.Sleep(time.Second)
-	stop()
-	f.group.Wait()
+	end()
 	f.check(0.75, 0.75)
 }
 
@@ -168,7 +164,8 @@ func TestKilledRedis(t *testing.T) {
 // but in time, uses nothing of its share beside what they have of Redis by then.
 func TestEndsTogether(t *testing.T) {
 	t.Parallel()
-	s, timer := startServer(t), startServer(t)
+	s := startServer(t)
+	f, ctx, end := lasting(t)
 	var far atomic.Bool
 	proxy := startProxy(t, s.addr, func([]byte) bool {
 		if far.Load() {
@@ -176,12 +173,8 @@ func TestEndsTogether(t *testing.T) {
 		}
 		return true
 	})
-	rate := policy.Rate{PerSecond: 90, Burst: 9}
-	f := &fleet{t: t, client: timer.client(), rate: rate, by: map[int]int{}, late: 40 * time.Millisecond}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
 	addrs := []string{s.addr, proxy.addr}
-	p := newPair(t, rate, func() goredis.UniversalClient {
+	p := newPair(t, f.rate, func() goredis.UniversalClient {
 		addr := addrs[0]
 		addrs = addrs[1:]
 		return goredis.NewClient(&goredis.Options{Addr: addr, MaxRetries: -1, DialerRetries: 1}) // what was asked before fails
@@ -195,8 +188,7 @@ func TestEndsTogether(t *testing.T) {
 	far.Store(true)
 	s.start()
 	p.wait(t, "down up")
-	stop() // since turns may be used as late as answers are
-	f.group.Wait()
+	end() // since turns may be used as late as answers are
 	f.check(0.5, 0.4)
 }
 
@@ -204,12 +196,9 @@ func TestEndsTogether(t *testing.T) {
 // all of them are at Redis again, however long it was down.
 func TestLongFallback(t *testing.T) {
 	t.Parallel()
-	s, timer := startServer(t), startServer(t)
-	rate := policy.Rate{PerSecond: 90, Burst: 9}
-	f := &fleet{t: t, client: timer.client(), rate: rate, by: map[int]int{}, late: 40 * time.Millisecond}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	p := newPair(t, rate, func() goredis.UniversalClient {
+	s := startServer(t)
+	f, ctx, end := lasting(t)
+	p := newPair(t, f.rate, func() goredis.UniversalClient {
 		return goredis.NewClient(&goredis.Options{Addr: s.addr, DialerRetries: 1})
 	}, func(o *redis.Options) { o.Timeout, o.Processes = time.Second, 0 })
 	for i, b := range p.bucket {
@@ -228,8 +217,7 @@ func TestLongFallback(t *testing.T) {
 		equal(t, "the processes that were seen", p.said[i].list[1].Processes, 2)
 	}
 	time.Sleep(time.Second)
-	stop()
-	f.group.Wait()
+	end()
 	f.check(0.5, 0.4)
 }
 

@@ -67,6 +67,16 @@ type fleet struct {
 	late  time.Duration
 }
 
+// lasting is a fleet that takes 90 turns a second, whatever becomes of Redis, until end:
+// a server of its own notes them.
+func lasting(t testing.TB) (f *fleet, ctx context.Context, end func()) {
+	timer := startServer(t)
+	f = &fleet{t: t, client: timer.client(), rate: policy.Rate{PerSecond: 90, Burst: 9}, by: map[int]int{}, late: 40 * time.Millisecond}
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
+	return f, ctx, func() { stop(); f.group.Wait() }
+}
+
 // noted is a turn as it was noted: at a time of the server, which is late by up
 // to so long.
 type noted struct {

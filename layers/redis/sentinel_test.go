@@ -9,12 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/benbjohnson/clock"
 	goredis "github.com/redis/go-redis/v9"
-
-	"github.com/weir-go/weir/policy"
 )
 
 // startSentinel has somebody watch over a server and its replica.
@@ -51,19 +48,16 @@ func startSentinel(t testing.TB, master *server) (addr string) {
 // replica takes its place, and hear from each other then.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	first, second, timer := startServer(t, "--repl-diskless-sync-delay", "0"), startServer(t), startServer(t)
+	first, second := startServer(t, "--repl-diskless-sync-delay", "0"), startServer(t)
 	host, port, _ := net.SplitHostPort(first.addr)
 	replica, ctx := second.client(), context.Background()
 	replica.ReplicaOf(ctx, host, port)
 	eventually(t, "it is a replica", func() bool { return strings.Contains(replica.Info(ctx, "replication").Val(), "master_link_status:up") })
 	sentinel := startSentinel(t, first)
-	rate := policy.Rate{PerSecond: 90, Burst: 9}
-	p := newPair(t, rate, func() goredis.UniversalClient {
+	f, work, end := lasting(t)
+	p := newPair(t, f.rate, func() goredis.UniversalClient {
 		return goredis.NewFailoverClient(&goredis.FailoverOptions{MasterName: "weir", SentinelAddrs: []string{sentinel}, DialerRetries: 1})
 	})
-	f := &fleet{t: t, client: timer.client(), rate: rate, by: map[int]int{}, late: 40 * time.Millisecond}
-	work, stop := context.WithCancel(ctx)
-	defer stop()
 	for i, b := range p.bucket {
 		f.work(work, clock.New(), i, b, 4, 1)
 	}
@@ -72,7 +66,6 @@ func TestSentinel(t *testing.T) {
 	p.wait(t, "down")
 	p.wait(t, "down up")
 	p.hears(t)
-	stop()
-	f.group.Wait()
+	end()
 	f.check(0.5, 0.4)
 }
